@@ -1,0 +1,169 @@
+/* rlmflow: an engine for recursive agents that write Python.
+ *
+ * A language model writes Python, the engine runs it in a session, shows the model what was printed
+ * and goes on until the code calls done(answer). The code may launch sub-agents, which are agents of
+ * their own. Every step is a node of one durable graph.
+ *
+ * Conventions. A function that can fail returns int: 0 is success, a negative value is one of
+ * `enum rlm_code`, a positive value is an outcome that is documented at the function. The last
+ * parameter of such a function is `rlm_error **err` (NULL allowed): set if and only if the result is
+ * negative; free it with rlm_error_free. Text is WTF-8 (UTF-8 that may hold lone surrogates) and may
+ * contain NUL; `struct rlm_str` carries its length. Pointers that a getter returns are borrowed.
+ * Option structs start with RLM_..._INIT, so that members added later keep their defaults.
+ *
+ * Threads: a loop and everything made on it belong to one thread.
+ */
+#ifndef RLMFLOW_H
+#define RLMFLOW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RLM_VERSION "0.1.0"
+#define RLM_API __attribute__((visibility("default")))
+
+/* The version of the library, as RLM_VERSION of its build. */
+RLM_API const char *rlm_version(void);
+
+/* A piece of text: not owned, not necessarily NUL-terminated. */
+struct rlm_str {
+    const char *ptr;
+    size_t len; /* bytes */
+};
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+typedef struct rlm_error rlm_error;
+
+enum rlm_code {
+    RLM_E_NOMEM = -1,       /* out of memory */
+    RLM_E_INVAL = -2,       /* an argument, option or input is wrong */
+    RLM_E_IO = -3,          /* a system call failed; see rlm_error_errno */
+    RLM_E_EXISTS = -4,      /* the path or name is taken */
+    RLM_E_NOT_FOUND = -5,   /* no such file, run, model, node */
+    RLM_E_PARSE = -6,       /* text that is not what it should be (JSON, a script, a configuration) */
+    RLM_E_CORRUPT = -7,     /* a run whose journal is damaged before its end */
+    RLM_E_VERSION = -8,     /* written by a newer version */
+    RLM_E_BUSY = -9,        /* a living process holds the run */
+    RLM_E_CANCELED = -10,   /* cancelled by the caller */
+    RLM_E_TIMEOUT = -11,    /* a time limit passed */
+    RLM_E_LIMIT = -12,      /* a size or number limit passed */
+    RLM_E_UNREACHABLE = -13,/* a server could not be reached, or the stream broke */
+    RLM_E_AUTH = -14,       /* a server refused the key */
+    RLM_E_RATE_LIMIT = -15, /* a server said: too many requests */
+    RLM_E_SERVER = -16,     /* a server failed or answered nonsense */
+    RLM_E_CONTEXT = -17,    /* the prompt is longer than the model's context */
+    RLM_E_PROTOCOL = -18,   /* a session sent what it must not send */
+    RLM_E_SESSION = -19,    /* a session could not be opened or ended by itself */
+    RLM_E_BUDGET = -20,     /* max_budget or max_cost does not allow it */
+    RLM_E_SCHEMA = -21,     /* a value does not fit its JSON schema */
+    RLM_E_UNSUPPORTED = -22,/* not possible here; the message says what is missing */
+};
+
+RLM_API int rlm_error_code(const rlm_error *err);           /* 0 for NULL */
+RLM_API int rlm_error_errno(const rlm_error *err);          /* 0 when no system call was involved */
+RLM_API const char *rlm_error_message(const rlm_error *err);/* "" for NULL; borrowed */
+RLM_API void rlm_error_free(rlm_error *err);                /* NULL allowed */
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+typedef struct rlm_loop rlm_loop;
+
+RLM_API int rlm_loop_new(rlm_loop **ret_loop, rlm_error **err);
+/* Everything made on the loop must have been freed. NULL allowed. */
+RLM_API void rlm_loop_free(rlm_loop *loop);
+/* To embed it in another loop: poll `fd` for reading for at most `timeout` milliseconds (-1: no
+ * limit), then dispatch. rlm_loop_dispatch never blocks; it returns true while work is left. */
+RLM_API int rlm_loop_fd(const rlm_loop *loop);
+RLM_API int rlm_loop_timeout(const rlm_loop *loop);
+RLM_API bool rlm_loop_dispatch(rlm_loop *loop);
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+typedef struct rlm_graph rlm_graph;
+
+enum rlm_node_type {
+    RLM_USER_QUERY,         /* content: the task or a follow-up */
+    RLM_LLM_OUTPUT,         /* content: the reply; code: what was found in it; model, usage */
+    RLM_EXEC_ACTION,        /* code: as it is run */
+    RLM_EXEC_OUTPUT,        /* content = output: what was printed */
+    RLM_SUPERVISING_OUTPUT, /* output so far; agents: the children waited for; call_id */
+    RLM_RESUME_ACTION,      /* agents: the children that ended; call_id */
+    RLM_ERROR_OUTPUT,       /* content: what the model is told; error: the kind; output */
+    RLM_DONE_OUTPUT,        /* result: the answer; reason: why the agent ended; output */
+};
+
+/* What calls of models used. */
+struct rlm_usage {
+    int64_t calls;
+    int64_t input_tokens;  /* all that the provider bills as input, cached ones included */
+    int64_t cached_tokens; /* of the input, those read from a prompt cache */
+    int64_t output_tokens;
+    int64_t cost_nano;     /* 1e-9 US dollars; 0 when a price is unknown */
+    int64_t estimated;     /* calls whose usage is the engine's bound, not the provider's word */
+};
+
+/* One entry of a trajectory. Texts that do not apply are empty. Owned by its graph. */
+struct rlm_node {
+    enum rlm_node_type type;
+    uint32_t seq;          /* position in the trajectory */
+    char id[20];           /* "n_" and 16 hexadecimal digits */
+    int64_t time_us;       /* microseconds since 1970 */
+    struct rlm_str content;
+    struct rlm_str code;
+    struct rlm_str output;
+    struct rlm_str error;  /* "exec", "no_code", "exec_timeout", "session_died", ... */
+    struct rlm_str result;
+    struct rlm_str reason; /* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed" */
+    struct rlm_str model;
+    struct rlm_usage usage;
+    const char *const *agents; /* n_agents agent ids */
+    size_t n_agents;
+    int64_t call_id;           /* of supervising_output and resume_action; 0: none */
+    struct rlm_str metadata;   /* a JSON object, or empty */
+};
+
+/* Loads the graph of a run for looking at it: reads `journal`, takes no lock. A damaged end is not an
+ * error: what can be read is loaded and `*ret_note` (may be NULL; free it) says what is missing, else
+ * it is NULL. RLM_E_NOT_FOUND, RLM_E_PARSE (no run), RLM_E_VERSION, RLM_E_IO. */
+RLM_API int rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note,
+                           rlm_error **err);
+/* Frees a root with all its descendants. NULL allowed. */
+RLM_API void rlm_graph_free(rlm_graph *root);
+
+RLM_API const char *rlm_graph_id(const rlm_graph *g);
+RLM_API const char *rlm_graph_agent_id(const rlm_graph *g);
+RLM_API int rlm_graph_depth(const rlm_graph *g);
+RLM_API struct rlm_str rlm_graph_query(const rlm_graph *g);
+RLM_API struct rlm_str rlm_graph_inputs(const rlm_graph *g); /* JSON object */
+RLM_API struct rlm_str rlm_graph_model(const rlm_graph *g);
+RLM_API struct rlm_str rlm_graph_output_schema(const rlm_graph *g);
+RLM_API rlm_graph *rlm_graph_parent(const rlm_graph *g); /* NULL for the root */
+RLM_API size_t rlm_graph_node_count(const rlm_graph *g);
+RLM_API const struct rlm_node *rlm_graph_node(const rlm_graph *g, size_t index); /* NULL: no such */
+RLM_API const struct rlm_node *rlm_graph_current(const rlm_graph *g);            /* the last, or NULL */
+RLM_API size_t rlm_graph_child_count(const rlm_graph *g);
+RLM_API rlm_graph *rlm_graph_child(const rlm_graph *g, size_t index); /* in order of creation */
+/* In the whole tree; NULL when there is no such agent. */
+RLM_API rlm_graph *rlm_graph_agent(const rlm_graph *root, const char *agent_id);
+/* The last node is a done_output. */
+RLM_API bool rlm_graph_finished(const rlm_graph *g);
+/* The answer: the result of a done_output with reason "answered"; empty otherwise. */
+RLM_API struct rlm_str rlm_graph_result(const rlm_graph *g);
+/* Why it ended; empty while it runs. */
+RLM_API struct rlm_str rlm_graph_reason(const rlm_graph *g);
+RLM_API int rlm_graph_turns(const rlm_graph *g);
+RLM_API struct rlm_usage rlm_graph_usage(const rlm_graph *g, bool with_children);
+RLM_API size_t rlm_graph_agent_count(const rlm_graph *root); /* agents of the tree, the root too */
+RLM_API const char *rlm_node_type_tag(enum rlm_node_type type); /* "user_query", ... */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

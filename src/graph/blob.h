@@ -1,0 +1,87 @@
+/* Blobs: values of 64 KiB and more, stored once, named by the SHA-256 of their bytes.
+ *
+ * On disk a blob is a file DIR/HASH (mode 0400), written whole under a temporary name and renamed.
+ * A text blob is WTF-8; when it is not pure ASCII its 1-, 2- or 4-byte form (what a worker maps as
+ * the characters of a Python `str`) is a derived file HASH.w1, .w2 or .w4, not synced, remade when
+ * missing. Without a directory (a run in memory) blobs are sealed memfds.
+ *
+ * Not thread-safe but for the calls marked "pool", which may run on a pool thread while the loop
+ * thread uses the store otherwise.
+ */
+#pragma once
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+#include <stdint.h>
+
+/* Values from this size on are stored as blobs wherever a value can be one. */
+enum { RLM_BLOB_THRESHOLD = 64 * 1024 };
+
+enum rlm_blob_type {
+    RLM_BLOB_TEXT,
+    RLM_BLOB_BYTES,
+    RLM_BLOB_AUTO, /* only as an argument: text if it is UTF-8, else bytes */
+};
+
+struct rlm_blob {
+    char id[RLM_SHA256_HEX + 1];
+    enum rlm_blob_type type;
+    uint64_t size_bytes; /* of the WTF-8 or the bytes */
+    uint64_t chars;      /* text: code points */
+    uint32_t max_char;   /* text: the highest code point: below 0x80 it is ASCII */
+};
+
+typedef struct rlm_blobs rlm_blobs;
+
+/* `directory` is made if missing (0700); NULL: in memory. */
+int rlm_blobs_open(const char *directory, rlm_blobs **ret_blobs, rlm_error **err);
+void rlm_blobs_free(rlm_blobs *b);
+
+/* What is known of a blob: of those put, imported or registered in this process. NULL if unknown. */
+const struct rlm_blob *rlm_blobs_find(const rlm_blobs *b, rlm_str id);
+/* Makes a blob known that a journal names (its file must exist; its facts are believed). */
+int rlm_blobs_register(rlm_blobs *b, const struct rlm_blob *facts, rlm_error **err);
+
+/* Stores a value whole. `*ret_blob` is borrowed from the store and lives as long as it. */
+int rlm_blobs_put(rlm_blobs *b, enum rlm_blob_type type, rlm_str value,
+                  const struct rlm_blob **ret_blob, rlm_error **err);
+
+/* Stores a value that comes in pieces. A text that is not WTF-8 is RLM_E_PARSE at the end. */
+typedef struct rlm_blob_writer rlm_blob_writer;
+int rlm_blob_writer_new(rlm_blobs *b, enum rlm_blob_type type, uint64_t max_bytes,
+                        rlm_blob_writer **ret_writer, rlm_error **err);
+int rlm_blob_writer_add(rlm_blob_writer *w, const void *ptr, size_t len, rlm_error **err);
+/* Frees the writer in every case. */
+int rlm_blob_writer_finish(rlm_blob_writer *w, const struct rlm_blob **ret_blob, rlm_error **err);
+void rlm_blob_writer_abort(rlm_blob_writer *w);
+
+/* Takes a file in (pool; blocking): cloned where the file system can, else copied, hashed and
+ * scanned in one pass over its bytes. `facts` is filled; it becomes known by rlm_blobs_register on
+ * the loop thread. With AUTO, `*ret_bad_offset` says where it ceased to be UTF-8, or is -1. */
+int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type, struct rlm_blob *ret_facts,
+                     int64_t *ret_bad_offset, rlm_error **err);
+
+/* A read-only descriptor of the blob as a worker maps it (pool; may have to derive the wide form):
+ * `*ret_width` is 1, 2 or 4 bytes a code point (1 also for bytes), `*ret_ascii` whether pure ASCII.
+ * The caller closes it. */
+int rlm_blobs_open_mapped(rlm_blobs *b, const struct rlm_blob *blob, int *ret_fd, int *ret_width,
+                          bool *ret_ascii, rlm_error **err);
+
+/* Appends the blob's WTF-8 or bytes to `out`. */
+int rlm_blobs_read(rlm_blobs *b, rlm_str id, struct rlm_buf *out, rlm_error **err);
+/* Appends at most `count` bytes from `start`: a preview without reading a gigabyte. */
+int rlm_blobs_read_range(rlm_blobs *b, rlm_str id, uint64_t start, size_t count,
+                         struct rlm_buf *out, rlm_error **err);
+
+/* Bytes on disk of all blobs and derived files (0 in memory). */
+uint64_t rlm_blobs_disk_bytes(const rlm_blobs *b);
+
+/* For the journal's durability: syncs all blobs written since the last call, and the directory
+ * (pool). A snapshot is taken first on the loop thread. */
+typedef struct rlm_blob_sync rlm_blob_sync;
+rlm_blob_sync *rlm_blobs_sync_begin(rlm_blobs *b); /* NULL when there is nothing to sync */
+int rlm_blobs_sync_run(rlm_blob_sync *s, rlm_error **err); /* pool */
+void rlm_blobs_sync_end(rlm_blob_sync *s);

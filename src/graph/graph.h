@@ -1,0 +1,64 @@
+/* The graph: one agent's trajectory of nodes and, nested, its children's graphs.
+ *
+ * Public accessors, `struct rlm_node` and `struct rlm_usage` are in rlmflow.h. Here is what changes a
+ * graph. A graph owns its nodes and children; texts of nodes are copied into the root's arena, so a
+ * node pointer stays valid until the root is freed. Usage sums of each graph and of its subtree are
+ * kept as nodes come, so reading them costs nothing. All walks are iterative: depth is not bounded
+ * by the stack.
+ */
+#pragma once
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/map.h"
+#include "base/vec.h"
+
+/* What an agent starts with. All texts are copied. */
+struct rlm_graph_options {
+    const char *agent_id;      /* "root", "root.child0" */
+    rlm_str query;
+    rlm_str inputs;            /* JSON object: name -> value as records.h encodes it; "{}" if none */
+    rlm_str model;             /* the name the user configured; "default" */
+    rlm_str output_schema;     /* JSON text, or empty */
+};
+
+struct rlm_graph {
+    rlm_graph *parent; /* NULL for the root */
+    rlm_graph *root;
+    rlm_arena *arena; /* the root's */
+    const char *agent_id;
+    const char *name; /* the last part of agent_id */
+    int depth;
+    rlm_str query, inputs, model, output_schema;
+    RLM_VEC(struct rlm_node *) nodes;
+    RLM_VEC(rlm_graph *) children; /* in the order of their creation */
+    struct rlm_usage own;          /* this agent's calls */
+    struct rlm_usage total;        /* with those of its descendants */
+    int turns;                     /* llm_output nodes */
+    /* of the root only */
+    struct rlm_map agents; /* agent_id -> graph */
+    uint64_t n_nodes;
+    char graph_id[36]; /* "g_" and 32 hexadecimal digits */
+};
+
+int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph, rlm_error **err);
+/* `agent_id` is made of the parent's and `name`; a name that is taken is RLM_E_EXISTS. */
+int rlm_graph_add_child(rlm_graph *parent, const char *name, const struct rlm_graph_options *options,
+                        rlm_graph **ret_child, rlm_error **err);
+
+/* Copies `node` to the end of the trajectory, fills id, seq and (if 0) time, and updates the sums.
+ * `*ret_node` (may be NULL) is the graph's own copy. A node after the terminal one is RLM_E_INVAL
+ * unless it is a user_query (which opens a finished graph again). */
+int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm_node **ret_node,
+                     rlm_error **err);
+
+/* Adds calls that stand at no node (llm_query, a failed attempt) to the sums of `g` and up. */
+void rlm_graph_add_usage(rlm_graph *g, const struct rlm_usage *usage);
+void rlm_usage_add(struct rlm_usage *sum, const struct rlm_usage *more);
+
+/* The tag of a type ("user_query"), and back (-1 when unknown). */
+/* rlm_node_type_tag (public) gives the tag. */
+int rlm_node_type_of(rlm_str name);
+
+/* Preorder, iterative: `for (g = root; g; g = rlm_graph_next(root, g))`. */
+rlm_graph *rlm_graph_next(const rlm_graph *root, const rlm_graph *g);
