@@ -162,6 +162,122 @@ RLM_API struct rlm_usage rlm_graph_usage(const rlm_graph *g, bool with_children)
 RLM_API size_t rlm_graph_agent_count(const rlm_graph *root); /* agents of the tree, the root too */
 RLM_API const char *rlm_node_type_tag(enum rlm_node_type type); /* "user_query", ... */
 
+/* ---- models ---------------------------------------------------------------------------------- */
+
+typedef struct rlm_model rlm_model;
+
+enum rlm_api { RLM_API_OPENAI, RLM_API_ANTHROPIC };
+
+/* A price in US dollars for a million tokens; negative: unknown. */
+struct rlm_price {
+    double input, cached_input, cache_write, output;
+};
+
+struct rlm_model_options {
+    size_t size; /* sizeof, set by RLM_MODEL_OPTIONS_INIT */
+    enum rlm_api api;
+    const char *name;          /* as the server knows it */
+    const char *base_url;      /* the part before /chat/completions or /v1/messages; NULL: the provider's own */
+    const char *key;           /* NULL: none is sent. Kept in memory only, never journaled or logged */
+    double temperature;        /* negative: not sent */
+    const char *reasoning_effort; /* "low", "medium", "high", ...; NULL: not sent */
+    const char *const *headers;/* "Name: value"..., NULL-terminated, added to each request */
+    const char *body_json;     /* a JSON object whose members are added to each request's body */
+    const char *proxy;         /* NULL: HTTPS_PROXY and the like of the environment */
+    const char *ca_file;       /* NULL: the system's; else SSL_CERT_FILE, CURL_CA_BUNDLE are respected */
+    bool no_stream;            /* ask for one answer instead of a stream */
+    int connect_timeout_ms;    /* 10,000 */
+    int first_byte_timeout_ms; /* 600,000 */
+    int idle_timeout_ms;       /* 120,000, between bytes */
+    struct rlm_price price;    /* all negative: the built-in table by name */
+};
+
+#define RLM_MODEL_OPTIONS_INIT                                                                     \
+    {                                                                                              \
+        .size = sizeof(struct rlm_model_options), .temperature = -1, .connect_timeout_ms = 10000,  \
+        .first_byte_timeout_ms = 600000, .idle_timeout_ms = 120000,                                \
+        .price = {-1, -1, -1, -1},                                                                 \
+    }
+
+/* A model behind an HTTP API. Texts are copied. Nothing is sent yet. */
+RLM_API int rlm_model_new(rlm_loop *loop, const struct rlm_model_options *options,
+                          rlm_model **ret_model, rlm_error **err);
+/* A model that answers from a file of replies (the format stands in docs/scripted-model.md).
+ * RLM_E_NOT_FOUND, or RLM_E_PARSE with the line. */
+RLM_API int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model,
+                                   rlm_error **err);
+/* No chat may be under way. NULL allowed. */
+RLM_API void rlm_model_free(rlm_model *m);
+/* Asks the server whether it is there and knows the model; completes on the loop. `problem` is NULL
+ * when all is well. `done` comes once. */
+RLM_API int rlm_model_check(rlm_model *m, void (*done)(void *arg, const rlm_error *problem),
+                            void *arg, rlm_error **err);
+
+/* ---- tools ----------------------------------------------------------------------------------- */
+
+struct rlm_tool_limits {
+    int64_t max_calls;         /* in a run; 0: no limit */
+    int64_t timeout_ms;        /* of one call; 0: 600,000 */
+    int64_t max_result_bytes;  /* 0: 64 MiB */
+};
+
+/* A call under way; answer it exactly once, at once or later, on the loop's thread. */
+typedef struct rlm_tool_call rlm_tool_call;
+
+/* Called with the arguments as a JSON object that fits the tool's schema. */
+typedef void (*rlm_tool_callback)(void *arg, rlm_tool_call *call, struct rlm_str arguments_json);
+
+struct rlm_tool_options {
+    size_t size;
+    const char *name;             /* a Python identifier */
+    const char *description;      /* for the model: one paragraph */
+    const char *parameters_json;  /* a JSON schema of type object; its properties in order are the
+                                     positional parameters */
+    rlm_tool_callback run;
+    void *arg;
+    bool idempotent;              /* may run again when a run is resumed */
+    struct rlm_tool_limits limits;
+};
+
+#define RLM_TOOL_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct rlm_tool_options)                                                    \
+    }
+
+/* Answers with a JSON value. What is no JSON becomes an error in the agent's code. */
+RLM_API void rlm_tool_call_return(rlm_tool_call *call, struct rlm_str value_json);
+/* Raises HostCallError with this message in the agent's code. */
+RLM_API void rlm_tool_call_fail(rlm_tool_call *call, const char *message);
+/* Who called: the agent's id. */
+RLM_API const char *rlm_tool_call_agent_id(const rlm_tool_call *call);
+/* `cancelled` is called if the call is given up (time limit, end of the run) before its answer; the
+ * answer must still be given and is then dropped. */
+RLM_API void rlm_tool_call_on_cancel(rlm_tool_call *call, void (*cancelled)(void *arg), void *arg);
+
+/* ---- runtimes -------------------------------------------------------------------------------- */
+
+typedef struct rlm_runtime rlm_runtime;
+
+/* Sessions as plain child processes of any Python from 3.8 on. No isolation: agent code can do what
+ * the user can do. */
+struct rlm_subprocess_options {
+    size_t size;
+    const char *python;            /* NULL: "python3" of PATH */
+    const char *working_directory; /* NULL: the caller's */
+    const char *const *env;        /* "NAME=VALUE"..., NULL-terminated, added to PATH, HOME, LANG and TZ */
+    int spare;                     /* workers kept started ahead; each is used once */
+};
+
+#define RLM_SUBPROCESS_OPTIONS_INIT                                                                \
+    {                                                                                              \
+        .size = sizeof(struct rlm_subprocess_options)                                              \
+    }
+
+RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop, const struct rlm_subprocess_options *options,
+                                       rlm_runtime **ret_runtime, rlm_error **err);
+/* No session may be open. NULL allowed. */
+RLM_API void rlm_runtime_free(rlm_runtime *r);
+
 #ifdef __cplusplus
 }
 #endif

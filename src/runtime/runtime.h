@@ -1,0 +1,138 @@
+/* Runtimes open sessions; a session is one live Python REPL of one agent.
+ *
+ *     start(code)      -> finished | suspended
+ *     resume(results)  -> finished | suspended
+ *     close()
+ *
+ * The session speaks the protocol of docs/protocol.md over whatever transport its runtime gives it,
+ * checks every frame against its state, keeps the clocks of a cell, and turns what goes wrong into
+ * a value: an event with a reason. It never looks inside calls but for streams and blobs.
+ */
+#pragma once
+
+#include "base/json.h"
+#include "base/loop.h"
+#include "graph/blob.h"
+
+/* `rlm_runtime` is public. */
+
+typedef struct rlm_session rlm_session;
+
+/* What an agent's session starts with; copied or used before rlm_session_open returns. */
+struct rlm_session_options {
+    rlm_blobs *blobs;      /* of the run; outlives the session */
+    rlm_str open_json;     /* the payload of `open` (docs/protocol.md) */
+    const char *const *input_blobs; /* ids of the blobs the inputs name, NULL-terminated */
+    const char *working_directory;  /* NULL: the runtime's */
+    uint64_t exec_timeout_ms; /* a cell, while no host call is open */
+    uint64_t cpu_time_ms;     /* a cell, always */
+    uint64_t open_timeout_ms; /* until `ready` */
+};
+
+/* One host call as the worker made it. */
+struct rlm_host_call {
+    int64_t id;
+    rlm_str name;
+    const rlm_json *args;   /* an array; borrowed until the event returns */
+    const rlm_json *kwargs; /* an object */
+};
+
+/* The answer to a host call: `value_json` (a value of the encoding), or an error. */
+struct rlm_call_result {
+    int64_t id;
+    rlm_str value_json;
+    const char *error_type; /* NULL: a value */
+    rlm_str error_message;
+    const char *error_reason;
+    const char *error_agent_id;
+};
+
+struct rlm_cell_finished {
+    rlm_str output;
+    uint64_t omitted_chars; /* between head and tail of the output */
+    const char *error_type; /* NULL: none; "CellInterrupted" after a clock ran out */
+    rlm_str error_message;
+    rlm_str traceback;      /* for the model, without paths of the host */
+    const char *clock;      /* "exec_timeout" or "cpu_time" when that clock ended the cell, else NULL */
+    const rlm_json *notes;  /* an array of texts, or NULL */
+};
+
+/* How a session ended by itself or was killed. */
+struct rlm_session_death {
+    const char *reason; /* "exit", "signal", "exec_timeout", "cpu_time", "memory", "protocol", "open", "killed" */
+    rlm_str message;    /* for people and models: what happened, with values of limits */
+    rlm_str output;     /* of the cell under way, as far as it is known */
+    bool during_cell;
+};
+
+/* Events come on the loop, never inside a call of this header. After `died` no event comes. */
+struct rlm_session_events {
+    void (*ready)(void *arg, rlm_str ready_json);
+    void (*suspended)(void *arg, const struct rlm_host_call *calls, size_t n_calls);
+    void (*finished)(void *arg, const struct rlm_cell_finished *how);
+    void (*died)(void *arg, const struct rlm_session_death *how);
+};
+
+/* Opens a session; `ready` or `died` follows. */
+int rlm_session_open(rlm_runtime *r, const struct rlm_session_options *options,
+                     const struct rlm_session_events *events, void *arg, rlm_session **ret_session,
+                     rlm_error **err);
+/* Runs a cell; the session must be ready and idle. */
+int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err);
+/* Hands over results of open calls, in this order. If a start/resume is outstanding they are kept
+ * and a `yield` is sent; the session resumes by itself also after `wake`. So the caller never needs
+ * to know who has the word. Results may name blobs; the session announces them first. */
+int rlm_session_resume(rlm_session *s, const struct rlm_call_result *results, size_t n_results,
+                       rlm_error **err);
+/* A cell that has nothing more to say after `done` was accepted: 1 s to unwind, then the interrupt,
+ * then, after another second, the kill. */
+void rlm_session_unwind(rlm_session *s);
+/* Ends the cell under way: the interrupt, then after `grace_ms` the kill. */
+void rlm_session_interrupt(rlm_session *s, const char *reason, rlm_str message, uint64_t grace_ms);
+/* Stops the clocks of the cell and lets them go on (while a gate is open). */
+void rlm_session_pause(rlm_session *s, bool paused);
+/* Ends the session and all its processes. No event comes. NULL allowed. */
+void rlm_session_close(rlm_session *s);
+
+bool rlm_session_is_busy(const rlm_session *s); /* a cell is under way */
+
+/* What sessions of this runtime can do to the world: "none" or "outside". */
+const char *rlm_runtime_effects(const rlm_runtime *r);
+const char *rlm_runtime_name(const rlm_runtime *r);
+
+/* For implementations: a transport gives a session its bytes and its end. */
+struct rlm_transport;
+struct rlm_transport_events {
+    void (*received)(void *arg, const void *bytes, size_t len);
+    void (*ended)(void *arg, const char *reason, rlm_str message); /* once; all bytes came before */
+};
+struct rlm_transport_ops {
+    /* Queues bytes, with a descriptor to pass along (taken over; -1: none). */
+    int (*send)(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err);
+    bool passes_descriptors;
+    size_t (*queued)(const struct rlm_transport *t); /* bytes not yet taken by the kernel */
+    int64_t (*cpu_ms)(const struct rlm_transport *t); /* CPU time of the far side; -1: unknown */
+    void (*kill)(struct rlm_transport *t);   /* all of it, at once; `ended` follows */
+    void (*free)(struct rlm_transport *t);   /* kills what is left; no event comes */
+};
+struct rlm_transport {
+    const struct rlm_transport_ops *ops;
+    const struct rlm_transport_events *events; /* set by the session */
+    void *arg;
+};
+struct rlm_runtime {
+    const struct rlm_runtime_ops *ops;
+    rlm_loop *loop;
+};
+struct rlm_runtime_ops {
+    const char *name;
+    const char *effects;
+    /* A transport with a worker at its far end that waits for `open`. */
+    int (*connect)(rlm_runtime *r, const struct rlm_session_options *options,
+                   struct rlm_transport **ret_transport, rlm_error **err);
+    void (*free)(rlm_runtime *r);
+};
+
+/* worker/worker.py, compiled in. */
+extern const char rlm_worker_source[];
+extern const size_t rlm_worker_source_size;

@@ -1,0 +1,43 @@
+/* Tools: what agent code may call on the host.
+ *
+ * A tool is a name, a description for the model, a JSON schema of its arguments, a callback that may
+ * answer later, and limits. Arguments are checked against the schema before the callback runs.
+ * Registered through rlm_flow_add_tool (public); the registry is flow's.
+ */
+#pragma once
+
+#include "base/json.h"
+#include "base/map.h"
+#include "base/vec.h"
+#include "tool/schema.h"
+
+/* `struct rlm_tool_limits`, `rlm_tool_call`, `rlm_tool_callback` are public. */
+
+struct rlm_tool {
+    char *name;
+    char *description;
+    char *parameters_json; /* the schema as given */
+    rlm_schema *parameters;
+    rlm_tool_callback run;
+    void *arg;
+    bool idempotent;
+    struct rlm_tool_limits limits;
+    uint64_t calls; /* made so far in this run */
+};
+
+struct rlm_tools {
+    RLM_VEC(struct rlm_tool *) list; /* in order of registration */
+    struct rlm_map by_name;
+};
+
+void rlm_tools_deinit(struct rlm_tools *t);
+/* Checks name (a Python identifier, no keyword, none of the engine's own names), schema and
+ * description; a name that is taken is RLM_E_EXISTS. */
+int rlm_tools_add(struct rlm_tools *t, const struct rlm_tool_options *options, rlm_error **err);
+struct rlm_tool *rlm_tools_find(const struct rlm_tools *t, rlm_str name);
+
+/* Binds `args` and `kwargs` of a call to the schema's properties (positional ones in the order in
+ * which the properties stand), applies the schema, and appends the object of arguments to `out` as
+ * JSON. RLM_E_SCHEMA with a message for the agent: which tool, which argument, what was expected. */
+int rlm_tool_bind(const struct rlm_tool *tool, const rlm_json *args, const rlm_json *kwargs,
+                  struct rlm_buf *out, rlm_error **err);
