@@ -20,3 +20,5 @@ int rlm_sha256_of(rlm_str s, char ret_hex[RLM_SHA256_HEX + 1]);
 
 /* CRC-32C (Castagnoli, as in RFC 3720), going on from `crc` (0 at the start). */
 uint32_t rlm_crc32c(uint32_t crc, const void *ptr, size_t len);
+/* The same by tables: what runs where the processor has no instruction for it. Public for tests. */
+uint32_t rlm_crc32c_portable(uint32_t crc, const void *ptr, size_t len);
