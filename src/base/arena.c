@@ -44,6 +44,30 @@ void rlm_arena_free(rlm_arena *a)
     free(a);
 }
 
+void rlm_arena_reset(rlm_arena *a)
+{
+    struct block *kept = a->blocks;
+    for (struct block *b = a->blocks; b; b = b->next) {
+        if (b->size > kept->size) {
+            kept = b;
+        }
+    }
+    for (struct block *b = a->blocks; b;) {
+        struct block *next = b->next;
+        if (b != kept) {
+            free(b);
+        }
+        b = next;
+    }
+    a->blocks = kept;
+    a->size_bytes = 0;
+    if (kept) {
+        kept->next = NULL;
+        kept->used = 0;
+        a->size_bytes = kept->size;
+    }
+}
+
 static char *take(rlm_arena *a, size_t size, size_t align)
 {
     struct block *b = a->blocks;

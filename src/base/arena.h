@@ -12,6 +12,8 @@ typedef struct rlm_arena rlm_arena;
 /* max_bytes 0: no maximum (the caller bounds what it puts in). NULL when out of memory. */
 rlm_arena *rlm_arena_new(size_t max_bytes);
 void rlm_arena_free(rlm_arena *a);
+/* Forgets all that was allocated, keeps the largest block for what comes next. */
+void rlm_arena_reset(rlm_arena *a);
 
 /* Zeroed, aligned for any type. */
 void *rlm_arena_alloc(rlm_arena *a, size_t size_bytes);

@@ -2,7 +2,8 @@
  *
  * Public accessors, `struct rlm_node` and `struct rlm_usage` are in rlmflow.h. Here is what changes a
  * graph. A graph owns its nodes and children; texts of nodes are copied into the root's arena, so a
- * node pointer stays valid until the root is freed. Usage sums of each graph and of its subtree are
+ * node pointer stays valid until the root is freed. Equal texts of a node (content and output), and
+ * the short ones that repeat (model, reason, error, agent ids), are stored once. Usage sums of each graph and of its subtree are
  * kept as nodes come, so reading them costs nothing. All walks are iterative: depth is not bounded
  * by the stack.
  */
@@ -13,12 +14,15 @@
 #include "base/map.h"
 #include "base/vec.h"
 
+/* Ids name every ancestor, so a chain of agents costs the square of its depth: this bounds both. */
+enum { RLM_AGENT_ID_MAX_BYTES = 16 * 1024 };
+
 /* What an agent starts with. All texts are copied. */
 struct rlm_graph_options {
-    const char *agent_id;      /* "root", "root.child0" */
+    const char *agent_id;      /* of a root; NULL: "root". A child's is made by rlm_graph_add_child */
     rlm_str query;
-    rlm_str inputs;            /* JSON object: name -> value as records.h encodes it; "{}" if none */
-    rlm_str model;             /* the name the user configured; "default" */
+    rlm_str inputs;            /* JSON object: name -> value as record.h encodes it; empty: "{}" */
+    rlm_str model;             /* the name the user configured; empty: "default" */
     rlm_str output_schema;     /* JSON text, or empty */
 };
 
@@ -29,6 +33,7 @@ struct rlm_graph {
     const char *agent_id;
     const char *name; /* the last part of agent_id */
     int depth;
+    size_t index; /* in the parent's children */
     rlm_str query, inputs, model, output_schema;
     RLM_VEC(struct rlm_node *) nodes;
     RLM_VEC(rlm_graph *) children; /* in the order of their creation */
@@ -41,12 +46,15 @@ struct rlm_graph {
     char graph_id[36]; /* "g_" and 32 hexadecimal digits */
 };
 
+/* Makes a root with a fresh graph id. RLM_E_NOMEM, RLM_E_INVAL (an empty id), RLM_E_LIMIT. */
 int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph, rlm_error **err);
-/* `agent_id` is made of the parent's and `name`; a name that is taken is RLM_E_EXISTS. */
+/* `agent_id` is made of the parent's and `name`; a name that is taken is RLM_E_EXISTS, an empty one
+ * RLM_E_INVAL, and RLM_E_LIMIT says that the id would pass RLM_AGENT_ID_MAX_BYTES. */
 int rlm_graph_add_child(rlm_graph *parent, const char *name, const struct rlm_graph_options *options,
                         rlm_graph **ret_child, rlm_error **err);
 
-/* Copies `node` to the end of the trajectory, fills id, seq and (if 0) time, and updates the sums.
+/* Copies `node` to the end of the trajectory, fills seq, and id and time where they are empty or 0
+ * (those of a loaded node stand), and updates the sums.
  * `*ret_node` (may be NULL) is the graph's own copy. A node after the terminal one is RLM_E_INVAL
  * unless it is a user_query (which opens a finished graph again). */
 int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm_node **ret_node,
@@ -56,8 +64,7 @@ int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm
 void rlm_graph_add_usage(rlm_graph *g, const struct rlm_usage *usage);
 void rlm_usage_add(struct rlm_usage *sum, const struct rlm_usage *more);
 
-/* The tag of a type ("user_query"), and back (-1 when unknown). */
-/* rlm_node_type_tag (public) gives the tag. */
+/* The type of a tag ("user_query"; the way back is the public rlm_node_type_tag); -1: unknown. */
 int rlm_node_type_of(rlm_str name);
 
 /* Preorder, iterative: `for (g = root; g; g = rlm_graph_next(root, g))`. */
