@@ -1,0 +1,6 @@
+#include "rlmflow.h"
+
+const char *rlm_version(void)
+{
+    return RLM_VERSION;
+}
