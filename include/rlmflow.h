@@ -278,6 +278,194 @@ RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop, const struct rlm_subproce
 /* No session may be open. NULL allowed. */
 RLM_API void rlm_runtime_free(rlm_runtime *r);
 
+/* ---- flows ----------------------------------------------------------------------------------- */
+
+/* What holds for a whole tree of agents. */
+struct rlm_limits {
+    int max_depth;             /* 2: the root's depth is 0; 0: no sub-agents; at most 64 */
+    int max_iters;             /* 20: model replies of one agent */
+    int child_max_iters;       /* 0: as max_iters */
+    int64_t max_budget;        /* tokens of the tree, in and out; 0: not capped */
+    int64_t max_cost_nano;     /* 1e-9 US dollars of the tree; 0: not capped */
+    int64_t max_time_ms;       /* time in which the engine runs the tree; 0: not capped */
+    int max_output_length;     /* 4,000 characters of a cell's output shown to the model; 0: all that is kept */
+    int max_query_chars;       /* 2,000: the query of a sub-agent */
+    int max_messages;          /* 0: not capped; else at least 4 */
+    int max_output_tokens;     /* 8,192: of one model reply */
+    int64_t exec_timeout_ms;   /* 120,000: a cell, while it waits for no host call */
+    int64_t cpu_time_ms;       /* 300,000: a cell */
+    int workers;               /* 8: model calls in flight */
+    int max_live;              /* 64: agents with a session that is executing or about to */
+    int max_agents;            /* 1,000: agents of a run */
+};
+
+#define RLM_LIMITS_INIT                                                                            \
+    {                                                                                              \
+        .max_depth = 2, .max_iters = 20, .max_output_length = 4000, .max_query_chars = 2000,       \
+        .max_output_tokens = 8192, .exec_timeout_ms = 120000, .cpu_time_ms = 300000, .workers = 8, \
+        .max_live = 64, .max_agents = 1000,                                                        \
+    }
+
+typedef struct rlm_flow rlm_flow;
+
+struct rlm_flow_options {
+    size_t size;
+    struct rlm_limits limits;
+    rlm_model *model;          /* "default"; borrowed: outlives the flow */
+    rlm_runtime *runtime;      /* borrowed: outlives the flow */
+    const char *child_model;   /* a name given to rlm_flow_add_model that sub-agents use when their
+                                  spec names none; NULL: "default" */
+    const char *system_prompt; /* replaces the engine's own; NULL: that one */
+};
+
+#define RLM_FLOW_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct rlm_flow_options), .limits = RLM_LIMITS_INIT                         \
+    }
+
+/* Policy and environment of runs: checks the limits (RLM_E_INVAL names the faulty one). */
+RLM_API int rlm_flow_new(rlm_loop *loop, const struct rlm_flow_options *options, rlm_flow **ret_flow,
+                         rlm_error **err);
+/* Another model that specs and llm_query may name. Borrowed. */
+RLM_API int rlm_flow_add_model(rlm_flow *flow, const char *name, rlm_model *model, rlm_error **err);
+/* A tool that runs here, on the host, when agent code calls it. Before the first run. RLM_E_INVAL (a
+ * name that is no identifier or one of the engine's), RLM_E_EXISTS, RLM_E_SCHEMA. */
+RLM_API int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err);
+/* No run may be left. NULL allowed. */
+RLM_API void rlm_flow_free(rlm_flow *flow);
+/* The system prompt as an agent of that depth gets it; the caller frees it. */
+RLM_API char *rlm_flow_system_prompt(const rlm_flow *flow, int depth);
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+enum rlm_input_kind {
+    RLM_INPUT_TEXT,      /* value: the text itself */
+    RLM_INPUT_BYTES,     /* value: the bytes themselves */
+    RLM_INPUT_JSON,      /* value: a JSON text */
+    RLM_INPUT_FILE,      /* path; text if it is UTF-8 or `encoding` is given, else bytes */
+    RLM_INPUT_DIRECTORY, /* path: a mapping of names to contents, read at first access */
+};
+
+struct rlm_input {
+    const char *name;
+    enum rlm_input_kind kind;
+    struct rlm_str value;
+    const char *path;
+    const char *encoding; /* of a file: "utf-8" or "latin-1"; NULL: as above */
+};
+
+struct rlm_run_options {
+    size_t size;
+    struct rlm_str query;
+    const struct rlm_input *inputs;
+    size_t n_inputs;
+    const char *output_schema; /* JSON schema of the answer; NULL: any text */
+    const char *journal;       /* a path that does not exist yet; NULL: in memory */
+    bool sync;                 /* each step waits until its records are on disk */
+};
+
+#define RLM_RUN_OPTIONS_INIT                                                                       \
+    {                                                                                              \
+        .size = sizeof(struct rlm_run_options)                                                     \
+    }
+
+typedef struct rlm_run rlm_run;
+
+enum rlm_event_type {
+    /* changes of the graph: the public classes */
+    RLM_EVENT_GRAPH_CREATED, /* graph */
+    RLM_EVENT_APPEND_NODE,   /* graph, node */
+    RLM_EVENT_INSERT_NODE,
+    RLM_EVENT_REPLACE_NODE,
+    RLM_EVENT_REMOVE_NODE,
+    RLM_EVENT_ADD_CHILD,     /* graph: the child */
+    RLM_EVENT_REMOVE_CHILD,
+    /* what passes and is not kept */
+    RLM_EVENT_STATE,         /* graph: its agent's state changed */
+    RLM_EVENT_DELTA,         /* graph, text: a piece of a reply that is being streamed */
+    RLM_EVENT_NOTICE,        /* text: a warning or news for people */
+};
+
+struct rlm_event {
+    enum rlm_event_type type;
+    rlm_graph *graph;
+    const struct rlm_node *node;
+    struct rlm_str text;
+};
+
+/* What an agent is doing now. */
+enum rlm_agent_state {
+    RLM_AGENT_READY,    /* about to take its next step */
+    RLM_AGENT_QUEUED,   /* waits for its turn: a width, a budget or a pause of the provider */
+    RLM_AGENT_ASKING,   /* a model call is in flight */
+    RLM_AGENT_RUNNING,  /* its code runs, or its session starts */
+    RLM_AGENT_WAITING,  /* its code waits for sub-agents, a model or a tool */
+    RLM_AGENT_FINISHED,
+};
+
+/* Called on the loop's thread; everything is borrowed until they return. Either may be NULL. */
+struct rlm_run_events {
+    void (*event)(void *arg, rlm_run *run, const struct rlm_event *event);
+    void (*ended)(void *arg, rlm_run *run); /* once, the last */
+};
+
+/* Starts a run; it goes on as the loop turns. Inputs are taken in before the first model call, on the
+ * pool. */
+RLM_API int rlm_run_start(rlm_flow *flow, const struct rlm_run_options *options,
+                          const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+                          rlm_error **err);
+/* Turns the loop until the run has ended. 0: it ended (rlm_run_reason says how). */
+RLM_API int rlm_run_wait(rlm_run *run, rlm_error **err);
+/* Ends an agent and its descendants as "terminated" (NULL: the root). RLM_E_NOT_FOUND. */
+RLM_API int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **err);
+/* Stops the run where it is: calls are cancelled and settled, sessions ended, nothing is added to the
+ * graph. `ended` follows; the reason is "interrupted". */
+RLM_API void rlm_run_stop(rlm_run *run);
+/* Stops it if it has not ended; then the graph, too, is gone. NULL allowed. */
+RLM_API void rlm_run_free(rlm_run *run);
+
+RLM_API bool rlm_run_has_ended(const rlm_run *run);
+RLM_API rlm_graph *rlm_run_graph(rlm_run *run);
+RLM_API enum rlm_agent_state rlm_run_agent_state(const rlm_run *run, const rlm_graph *g);
+/* The answer (JSON text under a schema); valid if the reason is "answered". */
+RLM_API struct rlm_str rlm_run_answer(const rlm_run *run);
+/* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed", "interrupted"; "" before. */
+RLM_API const char *rlm_run_reason(const rlm_run *run);
+/* What went wrong, for people; "" if nothing did. */
+RLM_API const char *rlm_run_message(const rlm_run *run);
+/* Of the whole tree, failed and repeated calls included. */
+RLM_API struct rlm_usage rlm_run_usage(const rlm_run *run);
+RLM_API const char *rlm_run_path(const rlm_run *run); /* of the journal; NULL: in memory */
+RLM_API uint64_t rlm_run_disk_bytes(const rlm_run *run);
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+/* An event or node as one line of JSON (no newline at the end); the caller frees it. NULL: no memory. */
+RLM_API char *rlm_event_json(const struct rlm_event *event);
+RLM_API char *rlm_node_json(const rlm_graph *g, const struct rlm_node *node);
+
+struct rlm_view_options {
+    size_t size;
+    int width;      /* columns; 0: not clipped */
+    bool color;     /* ANSI escapes */
+    rlm_run *run;   /* a living run, for states; NULL: a graph at rest */
+    int max_lines;  /* of the tree; 0: all */
+};
+
+#define RLM_VIEW_OPTIONS_INIT                                                                      \
+    {                                                                                              \
+        .size = sizeof(struct rlm_view_options)                                                    \
+    }
+
+/* The tree of agents as text: state, turns, tokens, cost. The caller frees it. NULL: no memory. */
+RLM_API char *rlm_view_tree(const rlm_graph *root, const struct rlm_view_options *options);
+/* One agent's trajectory, node by node, and one node in full. */
+RLM_API char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options);
+RLM_API char *rlm_view_node(const rlm_graph *g, const struct rlm_node *node,
+                            const struct rlm_view_options *options);
+/* Where the money went: usage by agent and by turn, dearest first. */
+RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *options);
+
 #ifdef __cplusplus
 }
 #endif
