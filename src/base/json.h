@@ -3,7 +3,8 @@
  * Ours and not a library's because values must survive: strings may hold NUL and lone surrogates
  * (read from "\udc80" into WTF-8 and written back as the escape), numbers keep their text (any
  * size), the order of members is kept, and depth and size are bounded. Input must be UTF-8 (WTF-8
- * is accepted). A duplicate member: the last one wins on lookup.
+ * is accepted; the two halves of a surrogate pair, raw or escaped, become one character). A duplicate
+ * member: the last one wins on lookup.
  *
  * The tree lives as long as its arena; strings point into the arena, or into the parsed text where
  * it has no escapes (so the text must outlive the tree).
@@ -44,7 +45,8 @@ struct rlm_json_member {
 enum { RLM_JSON_MAX_DEPTH = 256 };
 
 /* Parses one JSON text; only white space may follow. RLM_E_PARSE with the offset and the reason, or
- * RLM_E_NOMEM. */
+ * RLM_E_NOMEM (also when the arena is full). Does not recurse. Beside the arena it takes memory in
+ * proportion to the text while it runs. */
 int rlm_json_parse(rlm_arena *a, rlm_str text, const rlm_json **ret_value, rlm_error **err);
 
 /* NULL when `object` is NULL, no object, or has no such member. */
@@ -61,6 +63,7 @@ static inline bool rlm_json_is(const rlm_json *v, enum rlm_json_type type)
 /* Typed reads with a fallback for "absent or of another type". */
 rlm_str rlm_json_text(const rlm_json *v, rlm_str fallback); /* strings only */
 bool rlm_json_bool(const rlm_json *v, bool fallback);
+/* The nearest double, in any locale; infinite when the number is too large. */
 double rlm_json_double(const rlm_json *v, double fallback);
 /* Integers that fit, also written as 3.0 or 3e2. */
 int64_t rlm_json_int(const rlm_json *v, int64_t fallback);
@@ -81,12 +84,13 @@ void rlm_json_begin(struct rlm_json_writer *w, char bracket); /* '{' or '[' */
 void rlm_json_end(struct rlm_json_writer *w, char bracket);   /* '}' or ']' */
 void rlm_json_key(struct rlm_json_writer *w, const char *key);
 void rlm_json_key_str(struct rlm_json_writer *w, rlm_str key);
-/* Escapes control characters, quote, backslash; a lone surrogate as \udXXX; bytes that are no WTF-8
- * as \ufffd. The output is always valid UTF-8. */
+/* Escapes control characters, quote, backslash; a lone surrogate as \udXXX. The halves of a pair are
+ * written as one character, a byte that is no WTF-8 as U+FFFD. The output is always valid UTF-8. */
 void rlm_json_put_str(struct rlm_json_writer *w, rlm_str s);
 void rlm_json_put_text(struct rlm_json_writer *w, const char *text); /* NULL: null */
 void rlm_json_put_int(struct rlm_json_writer *w, int64_t number);
-/* Shortest text that reads back as the same double; not finite: null. */
+/* Shortest text that reads back as the same double, in any locale, with a point or an exponent as
+ * Python writes it (3.0, 1e-07); not finite: null. */
 void rlm_json_put_double(struct rlm_json_writer *w, double number);
 void rlm_json_put_bool(struct rlm_json_writer *w, bool value);
 void rlm_json_put_null(struct rlm_json_writer *w);

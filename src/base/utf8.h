@@ -1,4 +1,9 @@
-/* UTF-8 and WTF-8: counting, checking, and the border where lone surrogates become U+FFFD. */
+/* UTF-8 and WTF-8: counting, checking, and the border where lone surrogates become U+FFFD.
+ *
+ * A high surrogate followed by a low one (six bytes) is taken here as two code points, so that any
+ * Python `str` survives; where text leaves as strict UTF-8 or as JSON the two become the one
+ * character they mean.
+ */
 #pragma once
 
 #include "base/buf.h"
@@ -7,10 +12,10 @@
 
 /* What a whole text is made of; `rlm_utf8_scan` fills it, chunk by chunk. */
 struct rlm_utf8_scan {
-    uint64_t bytes;     /* taken so far */
+    uint64_t bytes;     /* taken so far; after a fault, those before it */
     uint64_t chars;     /* code points so far, lone surrogates included */
-    uint32_t max_char;  /* the highest code point */
-    bool bad;           /* not WTF-8; `bad_offset` is where */
+    uint32_t max_char;  /* the highest code point; 0x7f for any ASCII text, 0 for none */
+    bool bad;           /* not WTF-8; `bad_offset` is where the faulty character starts */
     uint64_t bad_offset;
     bool surrogates;    /* has lone surrogates (WTF-8, not UTF-8) */
     /* private: a character cut at the end of the last chunk */
@@ -25,7 +30,8 @@ void rlm_utf8_scan_end(struct rlm_utf8_scan *scan);
 
 /* True when `s` is UTF-8 without lone surrogates. */
 bool rlm_utf8_valid(rlm_str s);
-/* Appends `s` as strict UTF-8: every lone surrogate and every bad byte sequence becomes U+FFFD. */
+/* Appends `s` as strict UTF-8: every lone surrogate and every bad byte sequence becomes U+FFFD (one
+ * for what begins a character and goes wrong, as browsers and Python do). */
 void rlm_utf8_clean(struct rlm_buf *out, rlm_str s);
 /* Code points of a WTF-8 text (bad bytes count one each). */
 size_t rlm_utf8_count(rlm_str s);
@@ -37,6 +43,11 @@ size_t rlm_utf8_offset_from_end(rlm_str s, size_t chars);
 int32_t rlm_utf8_next(rlm_str s, size_t *pos);
 /* Writes 1 to 4 bytes; returns how many. Surrogates are written as WTF-8. */
 size_t rlm_utf8_encode(uint32_t code_point, char out[4]);
+/* The code point that a high and a low surrogate mean together. */
+static inline uint32_t rlm_utf8_join(uint32_t high, uint32_t low)
+{
+    return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
+}
 
 /* Rewrites WTF-8 as an array of `width` (1, 2 or 4) bytes a code point, little endian. `*carry`
  * holds a character cut at the chunk's end between calls (zero it first). `out` must have room for
