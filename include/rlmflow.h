@@ -313,8 +313,6 @@ struct rlm_flow_options {
     struct rlm_limits limits;
     rlm_model *model;          /* "default"; borrowed: outlives the flow */
     rlm_runtime *runtime;      /* borrowed: outlives the flow */
-    const char *child_model;   /* a name given to rlm_flow_add_model that sub-agents use when their
-                                  spec names none; NULL: "default" */
     const char *system_prompt; /* replaces the engine's own; NULL: that one */
 };
 
@@ -328,6 +326,8 @@ RLM_API int rlm_flow_new(rlm_loop *loop, const struct rlm_flow_options *options,
                          rlm_error **err);
 /* Another model that specs and llm_query may name. Borrowed. */
 RLM_API int rlm_flow_add_model(rlm_flow *flow, const char *name, rlm_model *model, rlm_error **err);
+/* The model that sub-agents get when their spec names none ("default" unless set). RLM_E_NOT_FOUND. */
+RLM_API int rlm_flow_set_child_model(rlm_flow *flow, const char *name, rlm_error **err);
 /* A tool that runs here, on the host, when agent code calls it. Before the first run. RLM_E_INVAL (a
  * name that is no identifier or one of the engine's), RLM_E_EXISTS, RLM_E_SCHEMA. */
 RLM_API int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err);

@@ -37,6 +37,7 @@ enum rlm_record_kind {
     RLM_RECORD_SESSION_ENDED,  /* agent, why */
     RLM_RECORD_RUN_ENDED,      /* reason */
     RLM_RECORD_EDIT,           /* insert, replace, remove */
+    RLM_RECORD_BLOB,           /* facts of a blob that later records name */
     _RLM_RECORD_MAX,
 };
 

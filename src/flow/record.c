@@ -1,0 +1,338 @@
+#include "flow/run.h"
+#include "graph/record.h"
+
+/* Members of the records that flow writes (the others: graph/record.h):
+ *
+ * SESSION_OPENED {"agent", "session", "seed", "effects", "ready": {...as the worker said}}
+ * SESSION_ENDED  {"agent", "session", "reason", "message"}
+ * CELL_STARTED   {"agent", "session", "cell", "code"}
+ * CALL_STARTED   {"agent", "cell", "call", "name", "key", "args", "kwargs"}   key: SHA-256 of the
+ *                canonical JSON of [name, args, kwargs], blobs by their hash
+ * CALL_FINISHED  {"agent", "cell", "call", "value"} or {..., "error": {"type", "reason", "message"}}
+ * CALL_DELIVERED {"agent", "cell", "calls": [ids in order]}
+ * RESERVE        {"agent", "ask", "model", "input_tokens", "output_tokens", "cost_nano"}
+ * SETTLE         {"agent", "ask", "calls", "input_tokens", "cached_tokens", "output_tokens",
+ *                 "cost_nano", "estimated", "node"}
+ * BLOB           {"id", "type", "size", "chars", "max_char"}
+ * RUN_ENDED      {"reason", "message"}
+ */
+
+enum { RECORD_MAX = RLM_RECORD_MAX_BYTES };
+
+/* Ends a record: appends it, or fails the run. */
+static int commit(rlm_run *run, enum rlm_record_kind kind, struct rlm_buf *buf)
+{
+    rlm_error *err = NULL;
+    int r = rlm_buf_check(buf, &err);
+    if (r == 0) {
+        r = rlm_journal_append(run->journal, kind, rlm_buf_str(buf), &err);
+    }
+    if (r < 0) {
+        rlm_run_fail(run, err);
+    }
+    return r;
+}
+
+static struct rlm_json_writer begin(struct rlm_buf *buf, const struct rlm_agent *agent)
+{
+    struct rlm_json_writer w = {.buf = buf};
+    rlm_json_begin(&w, '{');
+    if (agent) {
+        rlm_json_member_text(&w, "agent", agent->graph->agent_id);
+    }
+    return w;
+}
+
+/* A text member, as a blob when it is large. */
+static int put_text(rlm_run *run, struct rlm_json_writer *w, const char *key, rlm_str text)
+{
+    rlm_error *err = NULL;
+    rlm_json_key(w, key);
+    int r = rlm_record_put_text(w, run->blobs, text, &err);
+    if (r < 0) {
+        rlm_run_fail(run, err);
+    }
+    return r;
+}
+
+int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "session", agent->sessions);
+    rlm_json_member_text(&w, "seed", seed);
+    rlm_json_member_text(&w, "effects", rlm_runtime_effects(agent->run->flow->runtime));
+    rlm_json_member_raw(&w, "ready", ready_json);
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_SESSION_OPENED, &buf);
+}
+
+int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_str message)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "session", agent->sessions);
+    rlm_json_member_text(&w, "reason", reason);
+    rlm_json_member_str(&w, "message", message);
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_SESSION_ENDED, &buf);
+}
+
+int rlm_record_cell(struct rlm_agent *agent, rlm_str code)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "session", agent->sessions);
+    rlm_json_member_int(&w, "cell", agent->cell);
+    int r = put_text(agent->run, &w, "code", code);
+    if (r < 0) {
+        return r;
+    }
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_CELL_STARTED, &buf);
+}
+
+/* What restore matches a call by. */
+static int call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1])
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = {.buf = &buf};
+    rlm_json_begin(&w, '[');
+    rlm_json_put_str(&w, call->name);
+    rlm_buf_addc(&buf, ',');
+    rlm_json_canonical(&buf, call->args);
+    rlm_buf_addc(&buf, ',');
+    rlm_json_canonical(&buf, call->kwargs);
+    rlm_json_end(&w, ']');
+    return buf.status < 0 ? buf.status : rlm_sha256_of(rlm_buf_str(&buf), ret_key);
+}
+
+int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
+{
+    rlm_run *run = agent->run;
+    if (!run->journal) {
+        return 0;
+    }
+    int r = rlm_record_blobs_of(run, call->args);
+    if (r == 0) {
+        r = rlm_record_blobs_of(run, call->kwargs);
+    }
+    char key[RLM_SHA256_HEX + 1];
+    if (r == 0 && (r = call_key(call, key)) < 0) {
+        rlm_error *err = NULL;
+        rlm_error_set(&err, r, "the arguments of a call of %.*s are larger than %d bytes",
+                      RLM_FMT(call->name), RECORD_MAX);
+        rlm_run_fail(run, err);
+    }
+    if (r < 0) {
+        return r;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "cell", agent->cell);
+    rlm_json_member_int(&w, "call", call->id);
+    rlm_json_member_str(&w, "name", call->name);
+    rlm_json_member_text(&w, "key", key);
+    rlm_json_key(&w, "args"), rlm_json_put(&w, call->args);
+    rlm_json_key(&w, "kwargs"), rlm_json_put(&w, call->kwargs);
+    rlm_json_end(&w, '}');
+    return commit(run, RLM_RECORD_CALL_STARTED, &buf);
+}
+
+int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "cell", cell);
+    rlm_json_member_int(&w, "call", result->id);
+    if (result->error_type) {
+        rlm_json_key(&w, "error");
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "type", result->error_type);
+        rlm_json_member_text(&w, "reason", result->error_reason);
+        rlm_json_member_str(&w, "message", result->error_message);
+        rlm_json_end(&w, '}');
+    } else if (result->value_json.len >= RLM_BLOB_THRESHOLD) {
+        /* JSON text, kept as a text: "value_text". */
+        int r = put_text(agent->run, &w, "value_text", result->value_json);
+        if (r < 0) {
+            return r;
+        }
+    } else {
+        rlm_json_member_raw(&w, "value", result->value_json);
+    }
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_CALL_FINISHED, &buf);
+}
+
+int rlm_record_delivery(struct rlm_agent *agent)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "cell", agent->cell);
+    rlm_json_key(&w, "calls");
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < agent->results.len; i++) {
+        rlm_json_put_int(&w, agent->results.items[i].id);
+    }
+    rlm_json_end(&w, ']');
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_CALL_DELIVERED, &buf);
+}
+
+int rlm_record_reserve(struct rlm_agent *agent, int64_t ask, const struct rlm_flow_model *model,
+                       const struct rlm_reservation *held)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "ask", ask);
+    rlm_json_member_text(&w, "model", model->name);
+    rlm_json_member_int(&w, "input_tokens", held->input_tokens);
+    rlm_json_member_int(&w, "output_tokens", held->output_tokens);
+    rlm_json_member_int(&w, "cost_nano", held->cost_nano);
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_RESERVE, &buf);
+}
+
+int rlm_record_settle(struct rlm_agent *agent, int64_t ask, const struct rlm_usage *usage, bool at_node)
+{
+    if (!agent->run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    rlm_json_member_int(&w, "ask", ask);
+    rlm_json_member_int(&w, "calls", usage->calls);
+    rlm_json_member_int(&w, "input_tokens", usage->input_tokens);
+    rlm_json_member_int(&w, "cached_tokens", usage->cached_tokens);
+    rlm_json_member_int(&w, "output_tokens", usage->output_tokens);
+    rlm_json_member_int(&w, "cost_nano", usage->cost_nano);
+    rlm_json_member_int(&w, "estimated", usage->estimated);
+    rlm_json_member_bool(&w, "node", at_node);
+    rlm_json_end(&w, '}');
+    return commit(agent->run, RLM_RECORD_SETTLE, &buf);
+}
+
+int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
+{
+    rlm_str id = rlm_str_of(blob->id);
+    if (!run->journal || rlm_map_has(&run->told_blobs, id)) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, NULL);
+    rlm_json_member_text(&w, "id", blob->id);
+    rlm_json_member_text(&w, "type", blob->type == RLM_BLOB_TEXT ? "text" : "bytes");
+    rlm_json_member_int(&w, "size", (int64_t)blob->size_bytes);
+    rlm_json_member_int(&w, "chars", (int64_t)blob->chars);
+    rlm_json_member_int(&w, "max_char", blob->max_char);
+    rlm_json_end(&w, '}');
+    int r = commit(run, RLM_RECORD_BLOB, &buf);
+    if (r == 0 && (r = rlm_map_set(&run->told_blobs, id, run)) < 0) {
+        rlm_error *err = NULL;
+        rlm_error_nomem(&err);
+        rlm_run_fail(run, err);
+    }
+    return r;
+}
+
+int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
+{
+    int r = 0;
+    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
+        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+            r = rlm_record_blobs_of(run, &value->items[i]);
+        }
+    } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
+        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+            const struct rlm_json_member *m = &value->members[i];
+            const struct rlm_blob *blob = NULL;
+            if (rlm_str_is(m->key, "$blob")) {
+                blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
+            }
+            r = blob ? rlm_record_blob(run, blob) : rlm_record_blobs_of(run, &m->value);
+        }
+    }
+    return r;
+}
+
+int rlm_record_end(rlm_run *run)
+{
+    if (!run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, NULL);
+    rlm_json_member_text(&w, "reason", run->reason);
+    rlm_json_member_text(&w, "message", run->message);
+    rlm_json_end(&w, '}');
+    rlm_autoerr rlm_error *err = NULL;
+    return rlm_journal_append(run->journal, RLM_RECORD_RUN_ENDED, rlm_buf_str(&buf), &err);
+}
+
+char *rlm_record_options(const rlm_run *run)
+{
+    const rlm_flow *flow = run->flow;
+    const struct rlm_limits *l = &flow->limits;
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = {.buf = &buf};
+    rlm_json_begin(&w, '{');
+    rlm_json_key(&w, "limits");
+    rlm_json_begin(&w, '{');
+    rlm_json_member_int(&w, "max_depth", l->max_depth);
+    rlm_json_member_int(&w, "max_iters", l->max_iters);
+    rlm_json_member_int(&w, "child_max_iters", l->child_max_iters);
+    rlm_json_member_int(&w, "max_budget", l->max_budget);
+    rlm_json_member_int(&w, "max_cost_nano", l->max_cost_nano);
+    rlm_json_member_int(&w, "max_time_ms", l->max_time_ms);
+    rlm_json_member_int(&w, "max_output_length", l->max_output_length);
+    rlm_json_member_int(&w, "max_query_chars", l->max_query_chars);
+    rlm_json_member_int(&w, "max_messages", l->max_messages);
+    rlm_json_member_int(&w, "max_output_tokens", l->max_output_tokens);
+    rlm_json_member_int(&w, "exec_timeout_ms", l->exec_timeout_ms);
+    rlm_json_member_int(&w, "cpu_time_ms", l->cpu_time_ms);
+    rlm_json_member_int(&w, "workers", l->workers);
+    rlm_json_member_int(&w, "max_live", l->max_live);
+    rlm_json_member_int(&w, "max_agents", l->max_agents);
+    rlm_json_end(&w, '}');
+    rlm_json_key(&w, "models");
+    rlm_json_begin(&w, '{');
+    for (size_t i = 0; i < flow->models.len; i++) {
+        const struct rlm_flow_model *m = flow->models.items[i];
+        rlm_json_key(&w, m->name);
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "name", rlm_model_name(m->model));
+        rlm_json_member_text(&w, "address", rlm_model_address(m->model));
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, '}');
+    rlm_json_member_text(&w, "child_model", flow->child_model->name);
+    rlm_json_member_text(&w, "runtime", rlm_runtime_name(flow->runtime));
+    rlm_json_key(&w, "tools");
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < flow->tools.list.len; i++) {
+        rlm_json_put_text(&w, flow->tools.list.items[i]->name);
+    }
+    rlm_json_end(&w, ']');
+    rlm_json_member_text(&w, "system_prompt", flow->system_prompt);
+    rlm_json_end(&w, '}');
+    return rlm_buf_take(&buf);
+}

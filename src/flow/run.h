@@ -1,0 +1,258 @@
+/* The inside of a run: what the files of flow share.
+ *
+ *     flow.c      the policy: limits, models, tools                     struct rlm_flow
+ *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
+ *     input.c     takes the inputs in before the first step
+ *     agent.c     performs the steps of the step machine                struct rlm_agent
+ *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
+ *     call.c      host calls of a cell: the table, answers, delivery    struct rlm_call
+ *     delegate.c, query.c, host_tool.c    the calls that take time
+ *     record.c    what the journal says of all this
+ *
+ * All of it lives on the loop's thread. An agent lives as long as its run; what it holds (session,
+ * calls) ends with its last node. Sessions and chats are let go of on the next turn of the loop,
+ * never inside their own callbacks.
+ */
+#pragma once
+
+#include "base/loop.h"
+#include "flow/ledger.h"
+#include "flow/step.h"
+#include "graph/journal.h"
+#include "model/model.h"
+#include "runtime/runtime.h"
+#include "tool/tool.h"
+
+struct rlm_flow_model {
+    char *name;
+    rlm_model *model;
+    struct rlm_ledger_rates rates;
+};
+
+struct rlm_flow {
+    rlm_loop *loop;
+    struct rlm_limits limits;
+    RLM_VEC(struct rlm_flow_model *) models; /* the first is "default" */
+    struct rlm_tools tools;
+    rlm_runtime *runtime;
+    struct rlm_flow_model *child_model;
+    char *system_prompt;
+    int runs;
+};
+
+struct rlm_agent;
+struct rlm_ask;
+
+enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
+
+/* One host call that has not been answered, or whose answer has not been delivered. */
+enum rlm_call_kind { RLM_CALL_LAUNCH, RLM_CALL_QUERY, RLM_CALL_TOOL, RLM_CALL_READ };
+struct rlm_call {
+    struct rlm_agent *agent;
+    int64_t id;
+    int64_t cell;
+    enum rlm_call_kind kind;
+    bool batched;          /* llm_query_batched: the answer is a list */
+    size_t n_parts;        /* prompts of a query, specs of a launch */
+    size_t parts_left;
+    struct rlm_part *parts;
+    rlm_tool_call *tool;   /* of RLM_CALL_TOOL */
+    struct rlm_read *read; /* of RLM_CALL_READ */
+};
+
+/* One spec of a launch or one prompt of a query. */
+struct rlm_part {
+    struct rlm_call *call;
+    struct rlm_agent *child; /* launch: NULL when refused */
+    struct rlm_ask *ask;     /* query: while under way */
+    rlm_schema *schema;      /* query: what the reply must fit */
+    char *value_json;        /* the result once there is one */
+    const char *failure;     /* the reason when value_json is a failure */
+};
+
+struct rlm_agent {
+    rlm_run *run;
+    rlm_graph *graph;
+    struct rlm_agent *parent;
+    struct rlm_part *part; /* the spec it was launched by; NULL once the launch is given up */
+    struct rlm_flow_model *model;
+    rlm_schema *output_schema;
+    enum rlm_agent_state state;
+
+    bool scheduled; /* in run->ready */
+    enum rlm_slot slot;
+    struct rlm_ask *ask;
+    const char *refused;  /* see struct rlm_account */
+    bool last_affordable;
+    int turns_dropped; /* oldest turns left out because the model's context is too short */
+    int default_names; /* used up by unnamed children */
+
+    rlm_session *session;
+    bool session_ready;
+    int sessions; /* opened so far */
+    int64_t cell; /* number of the last one started */
+    bool cell_open;
+    char *answer; /* accepted by done(): what the agent ends with once the cell has unwound */
+    size_t answer_len;
+    RLM_VEC(struct rlm_call *) calls;
+    RLM_VEC(struct rlm_call_result) results; /* answered, to be delivered; texts are owned */
+
+    /* What the provider reported for the messages of the last turn: see ledger.h. */
+    size_t known_messages;
+    uint64_t known_hash;
+    int64_t known_tokens;
+};
+
+struct rlm_run {
+    rlm_flow *flow;
+    rlm_loop *loop;
+    struct rlm_run_events events;
+    void *arg;
+    rlm_journal *journal;  /* NULL: in memory */
+    rlm_blobs *blobs;      /* the journal's, or the run's own */
+    bool sync;
+    rlm_graph *root;
+    struct rlm_map agents; /* agent id -> struct rlm_agent */
+    int n_agents;
+    struct rlm_ledger ledger;
+    struct rlm_map told_blobs; /* blobs that the journal has facts of */
+
+    RLM_VEC(struct rlm_agent *) ready;
+    rlm_defer *turn;
+    bool flushing; /* a turn waits for its records to be on disk */
+    RLM_VEC(struct rlm_agent *) slot_queue; /* parents that resume stand in front */
+    int slots_held;
+    RLM_VEC(struct rlm_ask *) asks; /* all that are under way, in order of their start */
+    int asks_in_flight;
+    int64_t last_ask;
+    rlm_timer *ask_timer; /* the end of a provider's pause */
+    RLM_VEC(rlm_session *) closing;
+    RLM_VEC(rlm_chat *) finished_chats;
+
+    struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
+    uint64_t started_ms;
+    rlm_timer *time_limit;
+    bool stopping;
+    bool ended;
+    char *reason;
+    char *message;
+};
+
+/* ---- run.c ---- */
+void rlm_run_emit(rlm_run *run, enum rlm_event_type type, rlm_graph *g, const struct rlm_node *node,
+                  rlm_str text);
+void rlm_run_notice(rlm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
+void rlm_run_fail(rlm_run *run, rlm_error *err);
+/* Makes the agent take its next step on the next turn of the loop. */
+void rlm_run_schedule(struct rlm_agent *agent);
+/* Makes the loop turn for the run (sessions to close, queues to look at). */
+void rlm_run_poke(rlm_run *run);
+/* The root has ended. */
+void rlm_run_end(rlm_run *run);
+/* Lets go of a session or a chat on the next turn. */
+void rlm_run_close_session(rlm_run *run, rlm_session *session);
+void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
+struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name);
+
+/* ---- agent.c ---- */
+int rlm_agent_new(rlm_run *run, rlm_graph *graph, struct rlm_agent *parent, struct rlm_agent **ret_agent,
+                  rlm_error **err);
+void rlm_agent_free(struct rlm_agent *agent);
+void rlm_agent_step(struct rlm_agent *agent);
+/* Copies a node into the graph, journals and shows it. On failure the run has failed. */
+bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
+/* Ends the agent: its descendants first, as "terminated" (or with the same reason if that is "time"),
+ * its calls and session, then the done_output. */
+void rlm_agent_finish(struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output,
+                      rlm_str content);
+/* Lets go of session, calls and model call without a node (a run that is stopped). */
+void rlm_agent_drop(struct rlm_agent *agent);
+void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
+/* The slot queue: `front` for a parent whose children have ended. True if the slot is held. */
+bool rlm_agent_take_slot(struct rlm_agent *agent, bool front);
+void rlm_agent_release_slot(struct rlm_agent *agent);
+static inline bool rlm_agent_finished(const struct rlm_agent *agent)
+{
+    return agent->state == RLM_AGENT_FINISHED;
+}
+
+/* ---- call.c ---- */
+/* New calls of a cell: each is journaled and begun. */
+void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls, size_t n_calls);
+/* Answers a call with a value (JSON) or an error, journals it and queues the delivery. The call is
+ * freed. On failure the run has failed. */
+void rlm_call_answer(struct rlm_call *call, rlm_str value_json);
+void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message);
+/* Gives up every open call of the agent: children end as `reason`, launches get their resume_action. */
+void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
+/* Gives up one call by id, if it is open: its task was cancelled in the session. */
+void rlm_calls_cancel_one(struct rlm_agent *agent, int64_t id);
+/* Gives queued results to the session when the agent holds its slot. */
+void rlm_calls_deliver(struct rlm_agent *agent);
+struct rlm_call *rlm_call_new(struct rlm_agent *agent, const struct rlm_host_call *from,
+                              enum rlm_call_kind kind, size_t n_parts);
+/* A value of a failed child or prompt, as JSON; NULL: no memory. */
+char *rlm_failure_json(const char *reason, rlm_str message, const char *agent_id);
+/* A JSON string of the text, or a blob when it is large; NULL with the error set. */
+char *rlm_text_value_json(rlm_run *run, rlm_str text, rlm_error **err);
+/* Reads a text argument: a JSON string, or a blob of text. 0, or RLM_E_INVAL. */
+int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm_error **err);
+
+/* ---- delegate.c, query.c, host_tool.c, input.c ---- */
+void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
+/* Every child of the launch has ended. */
+void rlm_launch_answer(struct rlm_call *call);
+/* The child's part of its launch is done: called by rlm_agent_finish. */
+void rlm_launch_child_ended(struct rlm_agent *child);
+/* Ends the launch early: children as `reason`, then the resume_action. */
+void rlm_launch_cancel(struct rlm_call *call, const char *reason);
+void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
+void rlm_query_cancel(struct rlm_call *call);
+void rlm_host_tool_begin(struct rlm_agent *agent, const struct rlm_host_call *call,
+                         struct rlm_tool *tool);
+void rlm_host_tool_cancel(struct rlm_call *call);
+void rlm_input_read_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
+void rlm_input_read_cancel(struct rlm_call *call);
+/* Takes the inputs in (pool), then calls back with their JSON object, or an error. */
+int rlm_inputs_begin(rlm_run *run, const struct rlm_run_options *options,
+                     void (*done)(rlm_run *run, const char *inputs_json, rlm_error *error),
+                     rlm_error **err);
+void rlm_inputs_free(struct rlm_inputs *inputs);
+
+/* ---- ask.c ---- */
+struct rlm_ask_options {
+    struct rlm_agent *agent; /* whose account it stands on */
+    struct rlm_flow_model *model;
+    int turn;  /* 0: llm_query */
+    bool final;
+    rlm_str prompt; /* of llm_query; copied */
+    /* One of the two comes once, on the loop, unless the ask was cancelled. */
+    void (*done)(void *arg, struct rlm_ask *ask, const struct rlm_chat_reply *reply,
+                 const struct rlm_usage *usage);
+    void (*failed)(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error);
+    void *arg;
+};
+int rlm_ask_start(const struct rlm_ask_options *options, struct rlm_ask **ret_ask, rlm_error **err);
+/* Gives it up; if it was sent it is settled as an estimate. NULL allowed. */
+void rlm_ask_cancel(struct rlm_ask *ask);
+/* Starts what may start: called when a width, the ledger or a pause has changed. */
+void rlm_asks_pump(rlm_run *run);
+bool rlm_ask_in_flight(const struct rlm_ask *ask);
+
+/* ---- record.c: the records of flow; each returns 0 or has failed the run ---- */
+int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json);
+int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_str message);
+int rlm_record_cell(struct rlm_agent *agent, rlm_str code);
+int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call);
+int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
+int rlm_record_delivery(struct rlm_agent *agent);
+int rlm_record_reserve(struct rlm_agent *agent, int64_t ask, const struct rlm_flow_model *model,
+                       const struct rlm_reservation *held);
+int rlm_record_settle(struct rlm_agent *agent, int64_t ask, const struct rlm_usage *usage, bool at_node);
+int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
+/* Facts of every blob that a value names. */
+int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
+int rlm_record_end(rlm_run *run);
+/* The options of the RUN record: limits, models by name and address, runtime. NULL: no memory. */
+char *rlm_record_options(const rlm_run *run);
