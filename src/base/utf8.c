@@ -116,9 +116,10 @@ void rlm_utf8_scan(struct rlm_utf8_scan *scan, const void *chunk, size_t len)
     const uint8_t *start = chunk, *p = start, *end = start + len;
     uint32_t c;
     if (scan->tail_len) {
+        uint64_t offset = scan->bytes - scan->tail_len;
         int n = finish_cut(scan->tail, &scan->tail_len, &p, end, &c);
         if (n < 0) {
-            fail(scan, scan->bytes - scan->tail_len);
+            fail(scan, offset);
             return;
         }
         if (n > 0) {

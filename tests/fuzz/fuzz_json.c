@@ -59,7 +59,7 @@ static void check_values(rlm_arena *arena, const rlm_json *v)
             high = c >= 0xD800 && c < 0xDC00;
         }
     } else if (v->type == RLM_JSON_NUMBER) {
-        double number = rlm_json_double(v, NAN);
+        double number = rlm_json_double(v, (double)NAN);
         int64_t whole = rlm_json_int(v, INT64_MIN);
         REQUIRE(!isnan(number) && (whole == INT64_MIN || (double)whole == number));
         if (isfinite(number)) {
@@ -68,7 +68,7 @@ static void check_values(rlm_arena *arena, const rlm_json *v)
             const rlm_json *again;
             rlm_json_put_double(&w, number);
             REQUIRE(rlm_json_parse(arena, rlm_buf_str(&text), &again, NULL) == 0);
-            double back = rlm_json_double(again, NAN);
+            double back = rlm_json_double(again, (double)NAN);
             REQUIRE(memcmp(&back, &number, sizeof number) == 0);
         }
     }
