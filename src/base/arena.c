@@ -86,7 +86,8 @@ static char *take(rlm_arena *a, size_t size, size_t align)
     if (own_block) {
         wanted = size;
     }
-    if (wanted > a->max_bytes || a->size_bytes > a->max_bytes - wanted) {
+    if (wanted > SIZE_MAX - sizeof *b || wanted > a->max_bytes ||
+        a->size_bytes > a->max_bytes - wanted) {
         return NULL;
     }
     struct block *made = rlm_malloc(sizeof *made + wanted);

@@ -4,6 +4,7 @@
 #include "base/error.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 void rlm_buf_deinit(struct rlm_buf *b)
@@ -18,17 +19,17 @@ char *rlm_buf_reserve(struct rlm_buf *b, size_t extra)
     if (b->status < 0) {
         return NULL;
     }
-    if (extra > b->max_bytes || b->len > b->max_bytes - extra) {
+    if (extra > b->max_bytes || b->len > b->max_bytes - extra || b->len + extra == SIZE_MAX) {
         b->status = RLM_E_LIMIT;
         return NULL;
     }
     size_t need = b->len + extra + 1;
     if (need > b->cap) {
-        size_t cap = b->cap ? b->cap : 64;
-        while (cap < need) {
-            cap += cap / 2 + 64;
+        size_t cap = b->cap + b->cap / 2 + 64;
+        if (cap < need) {
+            cap = need;
         }
-        if (cap > b->max_bytes + 1) {
+        if (cap - 1 > b->max_bytes) {
             cap = b->max_bytes + 1;
         }
         char *grown = rlm_realloc(b->ptr, cap);
