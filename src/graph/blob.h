@@ -5,8 +5,8 @@
  * the characters of a Python `str`) is a derived file HASH.w1, .w2 or .w4, not synced, remade when
  * missing. Without a directory (a run in memory) blobs are sealed memfds.
  *
- * Not thread-safe but for the calls marked "pool", which may run on a pool thread while the loop
- * thread uses the store otherwise.
+ * A store has one owner (the journal's lock sees to it). Calls marked "pool" block on contents and may
+ * run on a pool thread while the loop thread uses the store.
  */
 #pragma once
 
@@ -36,20 +36,30 @@ struct rlm_blob {
 
 typedef struct rlm_blobs rlm_blobs;
 
-/* `directory` is made if missing (0700); NULL: in memory. */
+/* `directory` is made if missing (0700), what a killed process left (temporary and derived files) is
+ * removed; NULL: in memory. */
 int rlm_blobs_open(const char *directory, rlm_blobs **ret_blobs, rlm_error **err);
+/* For looking at a run, also one that is being written: makes and removes nothing; a directory that
+ * is missing has no blobs. */
+int rlm_blobs_open_to_view(const char *directory, rlm_blobs **ret_blobs, rlm_error **err);
+/* Another holder of the store, who also frees it: it goes with the last one. Work of the pool outlives
+ * those who asked for it. Loop thread only. */
+rlm_blobs *rlm_blobs_ref(rlm_blobs *b);
 void rlm_blobs_free(rlm_blobs *b);
 
-/* What is known of a blob: of those put, imported or registered in this process. NULL if unknown. */
+/* What is known of a blob: of those put or registered in this process. NULL if unknown. Bytes that are
+ * known both as a text and as bytes are found as the text. */
 const struct rlm_blob *rlm_blobs_find(const rlm_blobs *b, rlm_str id);
-/* Makes a blob known that a journal names (its file must exist; its facts are believed). */
+/* Makes a blob known that was imported or that a journal names. Its file must exist
+ * (RLM_E_NOT_FOUND) and have the size (RLM_E_CORRUPT); the other facts are believed. */
 int rlm_blobs_register(rlm_blobs *b, const struct rlm_blob *facts, rlm_error **err);
 
 /* Stores a value whole. `*ret_blob` is borrowed from the store and lives as long as it. */
 int rlm_blobs_put(rlm_blobs *b, enum rlm_blob_type type, rlm_str value,
                   const struct rlm_blob **ret_blob, rlm_error **err);
 
-/* Stores a value that comes in pieces. A text that is not WTF-8 is RLM_E_PARSE at the end. */
+/* Stores a value that comes in pieces. A text that is not WTF-8 is RLM_E_PARSE at the end; more than
+ * `max_bytes` is RLM_E_LIMIT, after which only an abort makes sense. */
 typedef struct rlm_blob_writer rlm_blob_writer;
 int rlm_blob_writer_new(rlm_blobs *b, enum rlm_blob_type type, uint64_t max_bytes,
                         rlm_blob_writer **ret_writer, rlm_error **err);
@@ -60,7 +70,8 @@ void rlm_blob_writer_abort(rlm_blob_writer *w);
 
 /* Takes a file in (pool; blocking): cloned where the file system can, else copied, hashed and
  * scanned in one pass over its bytes. `facts` is filled; it becomes known by rlm_blobs_register on
- * the loop thread. With AUTO, `*ret_bad_offset` says where it ceased to be UTF-8, or is -1. */
+ * the loop thread. `fd` is read from its beginning if it can seek, else (a pipe) to its end. With
+ * AUTO, `*ret_bad_offset` (may be NULL) says where it ceased to be UTF-8, or is -1. */
 int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type, struct rlm_blob *ret_facts,
                      int64_t *ret_bad_offset, rlm_error **err);
 

@@ -13,7 +13,8 @@
  * a (grouped) fdatasync of all that was appended before it.
  *
  * A bad record is a torn tail only if no valid record follows: it is cut when opened for writing,
- * and reported. Otherwise reading ends before it, with `damage` filled.
+ * and reported. Otherwise reading ends before it, with `damage` filled. Framing and reading are in
+ * journal_scan.h.
  */
 #pragma once
 
@@ -41,8 +42,10 @@ enum rlm_record_kind {
     _RLM_RECORD_MAX,
 };
 
-/* A record may not be larger; larger values are blobs. */
-enum { RLM_RECORD_MAX_BYTES = 16 * 1024 * 1024 };
+enum {
+    RLM_RECORD_KIND_LIMIT = 64, /* kinds are below it, those of later programs too */
+    RLM_RECORD_MAX_BYTES = 16 * 1024 * 1024, /* a record may not be larger; larger values are blobs */
+};
 
 typedef struct rlm_journal rlm_journal;
 
@@ -50,34 +53,40 @@ struct rlm_journal_options {
     bool sync; /* a flush waits for its fdatasync */
 };
 
-/* Makes the directory (an existing path is RLM_E_EXISTS), the journal and blobs/, and locks it. */
+/* Makes the directory (an existing path is RLM_E_EXISTS), the journal and blobs/, and locks it. `loop`
+ * may be NULL: then only rlm_journal_close syncs. */
 int rlm_journal_create(rlm_loop *loop, const char *path, const struct rlm_journal_options *options,
                        rlm_journal **ret_journal, rlm_error **err);
 
-/* Opens for appending after reading: locks (RLM_E_BUSY when a living process holds it), cuts a torn
- * tail. Damage before the end is RLM_E_CORRUPT unless `cut`. */
+/* What is wrong with a journal. */
 struct rlm_journal_damage {
     int64_t offset;      /* of the first bad record; -1: none */
     int64_t lost_bytes;  /* from there to the end */
     int64_t valid_after; /* valid records found behind it: 0 means a torn tail */
 };
+
+/* Opens for appending, reading all of it before: locks (RLM_E_BUSY when a living process holds it),
+ * cuts a torn tail. Damage before the end is RLM_E_CORRUPT unless `cut`, which gives up all from
+ * there on. RLM_E_NOT_FOUND (no such path), RLM_E_PARSE (no run), RLM_E_VERSION, RLM_E_IO.
+ * `ret_damage` (may be NULL) is filled in the case of RLM_E_CORRUPT too. */
 int rlm_journal_open(rlm_loop *loop, const char *path, const struct rlm_journal_options *options,
                      bool cut, rlm_journal **ret_journal, struct rlm_journal_damage *ret_damage,
                      rlm_error **err);
 
-/* Reads a run's records in order, without a lock (also one that is being written). `record` returns
- * 0 to go on, anything else ends the reading and is returned. */
+/* Reads a run's records in order, without a lock: also one that is being written, up to the last
+ * record that is whole. `record` returns 0 to go on, anything else ends the reading and is returned.
+ * `ret_damage` may be NULL. */
 typedef int (*rlm_journal_record)(void *arg, enum rlm_record_kind kind, int64_t offset,
                                   rlm_str payload, rlm_error **err);
 int rlm_journal_read(const char *path, rlm_journal_record record, void *arg,
                      struct rlm_journal_damage *ret_damage, rlm_error **err);
 
-/* Appends one record. On a failed write (a full disk) the file is cut back to the last whole record
+/* Appends one record. RLM_E_LIMIT for one that is too large. On a failed write (a full disk) the file is cut back to the last whole record
  * and every later append fails with the same message: nothing may act on what was not written. */
 int rlm_journal_append(rlm_journal *j, enum rlm_record_kind kind, rlm_str payload, rlm_error **err);
 
 /* Completes on the loop when all that was appended before is on disk (with `sync`), or on the next
- * turn (without). `done` gets a negative code when the disk failed. */
+ * turn (without). `done` gets a negative code when the disk failed. Appends go on meanwhile. */
 typedef void (*rlm_journal_flushed)(void *arg, int result);
 int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_error **err);
 
@@ -87,6 +96,5 @@ const char *rlm_journal_path(const rlm_journal *j);
 uint64_t rlm_journal_disk_bytes(const rlm_journal *j);
 uint64_t rlm_journal_records(const rlm_journal *j);
 
-/* Syncs, unlocks, closes. NULL allowed. Must not be called with work of the pool outstanding: it
- * waits for it. */
+/* Syncs (blocking, also behind a sync on the pool), completes flushes, unlocks, closes. NULL allowed. */
 void rlm_journal_close(rlm_journal *j);

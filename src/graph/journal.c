@@ -1,0 +1,688 @@
+#include "graph/journal.h"
+
+#include "base/alloc.h"
+#include "base/vec.h"
+#include "graph/journal_scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { SYNC_AFTER_MS = 1000 };
+
+struct waiter {
+    rlm_journal_flushed done;
+    void *arg;
+    uint64_t offset; /* all before it must be on disk */
+};
+
+/* One group of syncs on the pool. It outlives a journal that is closed meanwhile. */
+struct sync_job {
+    rlm_journal *journal; /* NULL once closed; used on the loop's thread only */
+    rlm_blobs *blobs;
+    int fd, dir_fd;
+    bool directories; /* the run's own entries are not known to be on disk yet */
+    uint64_t offset;
+    int status;
+    rlm_error *error;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool has_ended;
+};
+
+struct rlm_journal {
+    rlm_loop *loop;
+    char *path;
+    int dir_fd, fd;
+    pid_t owner;
+    bool sync;
+    uint64_t end;    /* where the next record goes */
+    uint64_t synced; /* all before it is on disk */
+    bool directories_synced;
+    uint64_t records;
+    rlm_blobs *blobs;
+    struct sync_job *job; /* in flight */
+    rlm_timer *timer;
+    rlm_defer *defer;
+    RLM_VEC(struct waiter) waiters;
+    /* Once nonzero it stays. The text is kept here because a full disk is no time to allocate. */
+    int failed;
+    int failed_errno;
+    char failure[512];
+};
+
+/* ---- syncing --------------------------------------------------------------------------------- */
+
+static int sync_blobs(rlm_blobs *blobs, rlm_error **err)
+{
+    /* Until none is left: the loop may have put a blob and appended its record meanwhile, and the
+     * sync of the journal below takes that record along. */
+    for (rlm_blob_sync *s; (s = rlm_blobs_sync_begin(blobs));) {
+        int r = rlm_blobs_sync_run(s, err);
+        rlm_blobs_sync_end(s);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static int sync_directories(int dir_fd, rlm_error **err)
+{
+    int parent = openat(dir_fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = fsync(dir_fd) < 0 || (parent >= 0 && fsync(parent) < 0) ? -errno : 0;
+    /* A parent that may not be read cannot be synced; its entry for us is the user's business. */
+    if (parent >= 0) {
+        close(parent);
+    }
+    return r < 0 ? rlm_error_set_errno(err, RLM_E_IO, -r, "syncing the run's directory") : 0;
+}
+
+static int sync_all(rlm_blobs *blobs, int fd, int dir_fd, bool directories, rlm_error **err)
+{
+    int r = sync_blobs(blobs, err);
+    if (r == 0 && directories) {
+        r = sync_directories(dir_fd, err);
+    }
+    if (r == 0 && fdatasync(fd) < 0) {
+        r = rlm_error_set_errno(err, RLM_E_IO, errno, "syncing the journal");
+    }
+    return r;
+}
+
+static int fail(rlm_journal *j, int code, int sys_errno)
+{
+    j->failed = code;
+    j->failed_errno = sys_errno;
+    if (j->timer) {
+        rlm_timer_stop(j->timer);
+    }
+    return code;
+}
+
+static int report_failure(const rlm_journal *j, rlm_error **err)
+{
+    return rlm_error_set_errno(err, j->failed, j->failed_errno, "%s", j->failure);
+}
+
+static bool is_dirty(const rlm_journal *j)
+{
+    return j->synced < j->end;
+}
+
+/* Calls back those whose records are on disk (all of them when `all`). The journal may be closed by
+ * a callback, so nothing of it is touched after the first. */
+static void complete_waiters(rlm_journal *j, bool all, int result)
+{
+    size_t n = 0;
+    uint64_t safe = j->sync ? j->synced : UINT64_MAX;
+    while (n < j->waiters.len && (all || j->waiters.items[n].offset <= safe)) {
+        n++;
+    }
+    if (n == 0) {
+        return;
+    }
+    struct waiter *ready = j->waiters.items;
+    if (n == j->waiters.len) {
+        memset(&j->waiters, 0, sizeof j->waiters);
+    } else {
+        /* Those not ready get memory of their own; without it all of them wait for the next sync. */
+        struct waiter *rest = rlm_malloc((j->waiters.len - n) * sizeof *rest);
+        if (!rest) {
+            return;
+        }
+        j->waiters.len -= n;
+        j->waiters.cap = j->waiters.len;
+        memcpy(rest, ready + n, j->waiters.len * sizeof *rest);
+        j->waiters.items = rest;
+    }
+    for (size_t i = 0; i < n; i++) {
+        ready[i].done(ready[i].arg, result);
+    }
+    free(ready);
+}
+
+static void run_job(void *arg) /* pool */
+{
+    struct sync_job *job = arg;
+    rlm_error *error = NULL;
+    int r = sync_all(job->blobs, job->fd, job->dir_fd, job->directories, &error);
+    pthread_mutex_lock(&job->lock);
+    job->status = r;
+    job->error = error;
+    job->has_ended = true;
+    pthread_cond_signal(&job->ended);
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void free_job(struct sync_job *job)
+{
+    rlm_error_free(job->error);
+    pthread_mutex_destroy(&job->lock);
+    pthread_cond_destroy(&job->ended);
+    free(job);
+}
+
+/* After a failed fdatasync the kernel may have dropped the pages: what is on disk is unknown, and a
+ * second try would only seem to succeed. */
+static void take_result(rlm_journal *j, const struct sync_job *job)
+{
+    if (job->status == 0) {
+        j->synced = job->offset;
+        j->directories_synced = true;
+    } else if (!j->failed) {
+        snprintf(j->failure, sizeof j->failure,
+                 "the run %.200s cannot go on: %.200s; check the disk, then resume the run",
+                 j->path, rlm_error_message(job->error));
+        fail(j, job->status, 0);
+    }
+}
+
+static int start_job(rlm_journal *j, rlm_error **err);
+
+static void job_done(void *arg)
+{
+    struct sync_job *job = arg;
+    rlm_journal *j = job->journal;
+    if (j) {
+        j->job = NULL;
+        take_result(j, job);
+        if (!j->failed && is_dirty(j)) {
+            bool waited_for = false;
+            for (size_t i = 0; i < j->waiters.len; i++) {
+                waited_for |= j->waiters.items[i].offset > j->synced;
+            }
+            if (!(j->sync && waited_for) || start_job(j, NULL) < 0) {
+                rlm_timer_set(j->timer, SYNC_AFTER_MS);
+            }
+        }
+        complete_waiters(j, j->failed != 0, j->failed);
+    }
+    free_job(job);
+}
+
+static int start_job(rlm_journal *j, rlm_error **err)
+{
+    struct sync_job *job;
+    if (!RLM_NEW(job)) {
+        return rlm_error_nomem(err);
+    }
+    *job = (struct sync_job){.journal = j,
+                             .blobs = j->blobs,
+                             .fd = j->fd,
+                             .dir_fd = j->dir_fd,
+                             .directories = !j->directories_synced,
+                             .offset = j->end};
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->ended, NULL);
+    int r = rlm_work_start(j->loop, run_job, job_done, job, err);
+    if (r < 0) {
+        free_job(job);
+        return r;
+    }
+    j->job = job;
+    rlm_timer_stop(j->timer);
+    return 0;
+}
+
+static void timer_fired(void *arg)
+{
+    rlm_journal *j = arg;
+    if (!j->job && !j->failed && is_dirty(j) && start_job(j, NULL) < 0) {
+        rlm_timer_set(j->timer, SYNC_AFTER_MS);
+    }
+}
+
+static void flush_deferred(void *arg)
+{
+    rlm_journal *j = arg;
+    complete_waiters(j, j->failed != 0, j->failed);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static int lock(int fd, const char *path, rlm_error **err)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &whole) == 0) {
+        return 0;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        return rlm_error_set(
+            err, RLM_E_BUSY,
+            "the run %s is in use: a living process writes it; wait for its end or stop "
+            "it (looking at the run is possible meanwhile)",
+            path);
+    }
+    return rlm_error_set_errno(err, RLM_E_IO, errno, "locking the run %s", path);
+}
+
+static bool is_locked(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+static int open_directory(const char *path, int *ret_dir_fd, rlm_error **err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        *ret_dir_fd = fd;
+        return 0;
+    }
+    if (errno == ENOENT) {
+        return rlm_error_set(err, RLM_E_NOT_FOUND, "there is no run %s", path);
+    }
+    if (errno == ENOTDIR) {
+        return rlm_error_set(err, RLM_E_PARSE,
+                             "%s is not a run: a run is a directory that holds a journal", path);
+    }
+    return rlm_error_set_errno(err, RLM_E_IO, errno, "opening the run %s", path);
+}
+
+static int
+open_file(int dir_fd, const char *path, int flags, int *ret_fd, uint64_t *ret_size, rlm_error **err)
+{
+    /* Not blocking, and no link: the directory may come from a stranger. */
+    int fd = openat(dir_fd, "journal", flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 && errno == ENOENT) {
+        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: there is no journal in it", path);
+    }
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int saved = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return rlm_error_set_errno(err, RLM_E_IO, saved, "opening %s/journal", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: its journal is not a file", path);
+    }
+    *ret_fd = fd;
+    *ret_size = (uint64_t)st.st_size;
+    return 0;
+}
+
+static int new_journal(rlm_loop *loop,
+                       const char *path,
+                       const struct rlm_journal_options *options,
+                       rlm_journal **ret_journal,
+                       rlm_error **err)
+{
+    rlm_journal *j;
+    if (!RLM_NEW(j)) {
+        return rlm_error_nomem(err);
+    }
+    j->loop = loop;
+    j->dir_fd = j->fd = -1;
+    j->owner = getpid();
+    j->sync = options && options->sync;
+    j->path = rlm_strdup(path);
+    if (loop) {
+        j->timer = rlm_timer_new(loop, timer_fired, j);
+        j->defer = rlm_defer_new(loop, flush_deferred, j);
+    }
+    if (!j->path || (loop && (!j->timer || !j->defer))) {
+        rlm_journal_close(j);
+        return rlm_error_nomem(err);
+    }
+    *ret_journal = j;
+    return 0;
+}
+
+static int open_blobs(rlm_journal *j, rlm_error **err)
+{
+    rlm_autofree char *directory = NULL;
+    if (asprintf(&directory, "%s/blobs", j->path) < 0) {
+        directory = NULL;
+        return rlm_error_nomem(err);
+    }
+    return rlm_blobs_open(directory, &j->blobs, err);
+}
+
+static int fill_new_run(rlm_journal *j, rlm_error **err)
+{
+    int r = open_directory(j->path, &j->dir_fd, err);
+    if (r < 0) {
+        return r;
+    }
+    j->fd = openat(j->dir_fd, "journal", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (j->fd < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "making %s/journal", j->path);
+    }
+    if ((r = lock(j->fd, j->path, err)) < 0) {
+        return r;
+    }
+    ssize_t n = pwrite(j->fd, rlm_journal_magic, sizeof rlm_journal_magic, 0);
+    if (n != (ssize_t)sizeof rlm_journal_magic) {
+        return rlm_error_set_errno(err, RLM_E_IO, n < 0 ? errno : ENOSPC, "writing %s/journal",
+                                   j->path);
+    }
+    j->end = sizeof rlm_journal_magic;
+    return open_blobs(j, err);
+}
+
+int rlm_journal_create(rlm_loop *loop,
+                       const char *path,
+                       const struct rlm_journal_options *options,
+                       rlm_journal **ret_journal,
+                       rlm_error **err)
+{
+    rlm_journal *j;
+    int r = new_journal(loop, path, options, &j, err);
+    if (r < 0) {
+        return r;
+    }
+    if (mkdir(path, 0700) < 0) {
+        r = errno == EEXIST
+                ? rlm_error_set(err, RLM_E_EXISTS,
+                                "%s exists already: choose another name, or resume it", path)
+                : rlm_error_set_errno(err, RLM_E_IO, errno, "making the run %s", path);
+        rlm_journal_close(j);
+        return r;
+    }
+    if ((r = fill_new_run(j, err)) < 0) {
+        if (j->dir_fd >= 0) {
+            unlinkat(j->dir_fd, "journal", 0);
+            unlinkat(j->dir_fd, "blobs", AT_REMOVEDIR);
+        }
+        rmdir(path);
+        j->end = j->synced = 0;
+        rlm_journal_close(j);
+        return r;
+    }
+    *ret_journal = j;
+    return 0;
+}
+
+/* Cuts what cannot be kept. */
+static int mend(rlm_journal *j, const struct rlm_journal_scan *found, bool cut, rlm_error **err)
+{
+    const struct rlm_journal_damage *damage = &found->damage;
+    if (damage->offset < 0) {
+        return 0;
+    }
+    if (damage->valid_after > 0 && !cut) {
+        return rlm_error_set(
+            err, RLM_E_CORRUPT,
+            "the journal of %s is damaged at byte %lld: going on would lose the %lld "
+            "bytes from there, with %lld good records among them; look at the run or "
+            "export it, or cut it there (--cut)",
+            j->path, (long long)damage->offset, (long long)damage->lost_bytes,
+            (long long)damage->valid_after);
+    }
+    if (ftruncate(j->fd, (off_t)found->end) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "cutting %s/journal at byte %llu", j->path,
+                                   (unsigned long long)found->end);
+    }
+    return 0;
+}
+
+static int open_run(rlm_journal *j, bool cut, struct rlm_journal_scan *found, rlm_error **err)
+{
+    uint64_t size;
+    int r = open_directory(j->path, &j->dir_fd, err);
+    if (r == 0) {
+        r = open_file(j->dir_fd, j->path, O_RDWR, &j->fd, &size, err);
+    }
+    if (r == 0) {
+        r = lock(j->fd, j->path, err);
+    }
+    if (r < 0) {
+        return r;
+    }
+    /* The size may have grown until the lock was ours. */
+    struct stat st;
+    if (fstat(j->fd, &st) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "looking at %s/journal", j->path);
+    }
+    if ((r = rlm_journal_scan_fd(j->fd, (uint64_t)st.st_size, NULL, NULL, found, err)) < 0) {
+        return rlm_error_wrap(err, r, "%s", j->path);
+    }
+    if ((r = mend(j, found, cut, err)) < 0) {
+        return r;
+    }
+    j->end = found->end;
+    j->records = found->records;
+    return open_blobs(j, err);
+}
+
+int rlm_journal_open(rlm_loop *loop,
+                     const char *path,
+                     const struct rlm_journal_options *options,
+                     bool cut,
+                     rlm_journal **ret_journal,
+                     struct rlm_journal_damage *ret_damage,
+                     rlm_error **err)
+{
+    struct rlm_journal_scan found = {.damage = {.offset = -1}};
+    rlm_journal *j;
+    int r = new_journal(loop, path, options, &j, err);
+    if (r < 0) {
+        return r;
+    }
+    r = open_run(j, cut, &found, err);
+    if (ret_damage) {
+        *ret_damage = found.damage;
+    }
+    if (r < 0) {
+        j->end = j->synced = 0;
+        rlm_journal_close(j);
+        return r;
+    }
+    *ret_journal = j;
+    return 0;
+}
+
+int rlm_journal_read(const char *path,
+                     rlm_journal_record record,
+                     void *arg,
+                     struct rlm_journal_damage *ret_damage,
+                     rlm_error **err)
+{
+    struct rlm_journal_scan found = {.damage = {.offset = -1}};
+    int dir_fd, fd;
+    uint64_t size;
+    int r = open_directory(path, &dir_fd, err);
+    if (r < 0) {
+        return r;
+    }
+    r = open_file(dir_fd, path, O_RDONLY, &fd, &size, err);
+    close(dir_fd);
+    if (r < 0) {
+        return r;
+    }
+    bool written = is_locked(fd);
+    r = rlm_journal_scan_fd(fd, size, record, arg, &found, err);
+    /* A writer that lives has cut its tail when it opened: this one is a record under way. */
+    if (written && found.damage.valid_after == 0) {
+        found.damage = (struct rlm_journal_damage){.offset = -1};
+    }
+    close(fd);
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "reading the run %s", path);
+    }
+    if (r == 0 && ret_damage) {
+        *ret_damage = found.damage;
+    }
+    return r;
+}
+
+/* ---- appending ------------------------------------------------------------------------------- */
+
+/* Writes both parts at the end. One system call, unless it is interrupted or the disk gets full: then
+ * a second says why. Returns 0 or an errno value. */
+static int write_record(const rlm_journal *j, const void *header, rlm_str payload)
+{
+    struct iovec parts[2] = {
+        {(void *)(uintptr_t)header, RLM_RECORD_HEADER_BYTES},
+        {(void *)(uintptr_t)payload.ptr, payload.len},
+    };
+    uint64_t offset = j->end;
+    for (size_t left = RLM_RECORD_HEADER_BYTES + payload.len; left;) {
+        ssize_t n = pwritev(j->fd, parts, 2, (off_t)offset);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return n < 0 ? errno : ENOSPC;
+        }
+        left -= (size_t)n;
+        offset += (uint64_t)n;
+        for (int i = 0; i < 2; i++) {
+            size_t taken = (size_t)n < parts[i].iov_len ? (size_t)n : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + taken;
+            parts[i].iov_len -= taken;
+            n -= (ssize_t)taken;
+        }
+    }
+    return 0;
+}
+
+static int fail_write(rlm_journal *j, int sys_errno, rlm_error **err)
+{
+    bool cut = ftruncate(j->fd, (off_t)j->end) == 0;
+    snprintf(
+        j->failure, sizeof j->failure,
+        "the run %.200s cannot go on: its journal could not be written after byte %llu%s; free "
+        "space or mend the disk, then resume the run",
+        j->path, (unsigned long long)j->end,
+        cut ? " (all that was written before is kept)"
+            : " (nor cut there: the next opening will do it)");
+    fail(j, RLM_E_IO, sys_errno);
+    return report_failure(j, err);
+}
+
+int rlm_journal_append(rlm_journal *j, enum rlm_record_kind kind, rlm_str payload, rlm_error **err)
+{
+    uint8_t header[RLM_RECORD_HEADER_BYTES];
+    if (j->failed) {
+        return report_failure(j, err);
+    }
+    if (payload.len > RLM_RECORD_MAX_BYTES) {
+        return rlm_error_set(err, RLM_E_LIMIT,
+                             "a record of %zu bytes is larger than a journal takes "
+                             "(%d): store its values as blobs",
+                             payload.len, RLM_RECORD_MAX_BYTES);
+    }
+    if (kind <= 0 || kind >= RLM_RECORD_KIND_LIMIT) {
+        return rlm_error_set(err, RLM_E_INVAL, "there is no kind %d of records", (int)kind);
+    }
+    rlm_record_frame(kind, payload, j->end, header);
+    int sys_errno = write_record(j, header, payload);
+    if (sys_errno) {
+        return fail_write(j, sys_errno, err);
+    }
+    j->end += sizeof header + payload.len;
+    j->records++;
+    if (j->timer && !j->job && !rlm_timer_is_set(j->timer)) {
+        rlm_timer_set(j->timer, SYNC_AFTER_MS);
+    }
+    return 0;
+}
+
+int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_error **err)
+{
+    if (j->failed) {
+        return report_failure(j, err);
+    }
+    if (!j->loop) {
+        return rlm_error_set(err, RLM_E_INVAL, "a journal without a loop cannot be flushed");
+    }
+    struct waiter *w = rlm_vec_push(&j->waiters);
+    if (!w) {
+        return rlm_error_nomem(err);
+    }
+    *w = (struct waiter){done, arg, j->end};
+    if (!j->sync || !is_dirty(j)) {
+        rlm_defer_schedule(j->defer);
+    } else if (!j->job) {
+        int r = start_job(j, err);
+        if (r < 0) {
+            j->waiters.len--;
+            return r;
+        }
+    }
+    return 0;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+rlm_blobs *rlm_journal_blobs(rlm_journal *j)
+{
+    return j->blobs;
+}
+
+const char *rlm_journal_path(const rlm_journal *j)
+{
+    return j->path;
+}
+
+uint64_t rlm_journal_disk_bytes(const rlm_journal *j)
+{
+    return j->end + rlm_blobs_disk_bytes(j->blobs);
+}
+
+uint64_t rlm_journal_records(const rlm_journal *j)
+{
+    return j->records;
+}
+
+static void await_job(rlm_journal *j)
+{
+    struct sync_job *job = j->job;
+    pthread_mutex_lock(&job->lock);
+    while (!job->has_ended) {
+        pthread_cond_wait(&job->ended, &job->lock);
+    }
+    pthread_mutex_unlock(&job->lock);
+    take_result(j, job);
+    job->journal = NULL; /* job_done, on a later turn of the loop, frees it */
+    j->job = NULL;
+}
+
+/* What is left to sync. */
+static void sync_rest(rlm_journal *j)
+{
+    rlm_autoerr rlm_error *error = NULL;
+    if (!is_dirty(j) || j->failed) {
+        return;
+    }
+    int r = sync_all(j->blobs, j->fd, j->dir_fd, !j->directories_synced, &error);
+    if (r < 0) {
+        fail(j, r, 0);
+    }
+}
+
+void rlm_journal_close(rlm_journal *j)
+{
+    if (!j) {
+        return;
+    }
+    /* In a process forked from the owner's there is no pool to wait for, and nothing to sync. */
+    if (j->owner == getpid()) {
+        if (j->job) {
+            await_job(j);
+        }
+        sync_rest(j);
+        complete_waiters(j, true, j->failed);
+    }
+    rlm_timer_free(j->timer);
+    rlm_defer_free(j->defer);
+    rlm_blobs_free(j->blobs);
+    if (j->fd >= 0) {
+        close(j->fd);
+    }
+    if (j->dir_fd >= 0) {
+        close(j->dir_fd);
+    }
+    free(j->waiters.items);
+    free(j->path);
+    free(j);
+}
