@@ -163,6 +163,11 @@ int rlm_loop_timeout(const rlm_loop *loop)
     return uv_backend_timeout(&loop->uv);
 }
 
+bool rlm_loop_turn(rlm_loop *loop)
+{
+    return !is_forked(loop) && uv_run(&loop->uv, UV_RUN_ONCE) != 0;
+}
+
 bool rlm_loop_dispatch(rlm_loop *loop)
 {
     return !is_forked(loop) && uv_run(&loop->uv, UV_RUN_NOWAIT) != 0;

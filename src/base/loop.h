@@ -22,6 +22,8 @@
  * asked for while it does not run ends the next run at once. */
 void rlm_loop_run(rlm_loop *loop);
 void rlm_loop_stop(rlm_loop *loop);
+/* Turns it once, waiting for something to happen; false when nothing is left to wait for. */
+bool rlm_loop_turn(rlm_loop *loop);
 /* From any thread: makes the loop turn once and call the wake callback, on the loop's thread. */
 void rlm_loop_on_wake(rlm_loop *loop, void (*wake)(void *arg), void *arg);
 void rlm_loop_wake(rlm_loop *loop);
