@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/vec.h"
+#include "graph/journal_file.h"
 #include "graph/journal_scan.h"
 
 #include <errno.h>
@@ -245,70 +246,6 @@ static void flush_deferred(void *arg)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int lock(int fd, const char *path, rlm_error **err)
-{
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (fcntl(fd, F_OFD_SETLK, &whole) == 0) {
-        return 0;
-    }
-    if (errno == EAGAIN || errno == EACCES) {
-        return rlm_error_set(
-            err, RLM_E_BUSY,
-            "the run %s is in use: a living process writes it; wait for its end or stop "
-            "it (looking at the run is possible meanwhile)",
-            path);
-    }
-    return rlm_error_set_errno(err, RLM_E_IO, errno, "locking the run %s", path);
-}
-
-static bool is_locked(int fd)
-{
-    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
-}
-
-static int open_directory(const char *path, int *ret_dir_fd, rlm_error **err)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        *ret_dir_fd = fd;
-        return 0;
-    }
-    if (errno == ENOENT) {
-        return rlm_error_set(err, RLM_E_NOT_FOUND, "there is no run %s", path);
-    }
-    if (errno == ENOTDIR) {
-        return rlm_error_set(err, RLM_E_PARSE,
-                             "%s is not a run: a run is a directory that holds a journal", path);
-    }
-    return rlm_error_set_errno(err, RLM_E_IO, errno, "opening the run %s", path);
-}
-
-static int
-open_file(int dir_fd, const char *path, int flags, int *ret_fd, uint64_t *ret_size, rlm_error **err)
-{
-    /* Not blocking, and no link: the directory may come from a stranger. */
-    int fd = openat(dir_fd, "journal", flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 && errno == ENOENT) {
-        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: there is no journal in it", path);
-    }
-    if (fd < 0 || fstat(fd, &st) < 0) {
-        int saved = errno;
-        if (fd >= 0) {
-            close(fd);
-        }
-        return rlm_error_set_errno(err, RLM_E_IO, saved, "opening %s/journal", path);
-    }
-    if (!S_ISREG(st.st_mode)) {
-        close(fd);
-        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: its journal is not a file", path);
-    }
-    *ret_fd = fd;
-    *ret_size = (uint64_t)st.st_size;
-    return 0;
-}
-
 static int new_journal(rlm_loop *loop,
                        const char *path,
                        const struct rlm_journal_options *options,
@@ -348,7 +285,7 @@ static int open_blobs(rlm_journal *j, rlm_error **err)
 
 static int fill_new_run(rlm_journal *j, rlm_error **err)
 {
-    int r = open_directory(j->path, &j->dir_fd, err);
+    int r = rlm_journal_open_directory(j->path, &j->dir_fd, err);
     if (r < 0) {
         return r;
     }
@@ -356,7 +293,7 @@ static int fill_new_run(rlm_journal *j, rlm_error **err)
     if (j->fd < 0) {
         return rlm_error_set_errno(err, RLM_E_IO, errno, "making %s/journal", j->path);
     }
-    if ((r = lock(j->fd, j->path, err)) < 0) {
+    if ((r = rlm_journal_lock(j->fd, j->path, err)) < 0) {
         return r;
     }
     ssize_t n = pwrite(j->fd, rlm_journal_magic, sizeof rlm_journal_magic, 0);
@@ -427,12 +364,12 @@ static int mend(rlm_journal *j, const struct rlm_journal_scan *found, bool cut, 
 static int open_run(rlm_journal *j, bool cut, struct rlm_journal_scan *found, rlm_error **err)
 {
     uint64_t size;
-    int r = open_directory(j->path, &j->dir_fd, err);
+    int r = rlm_journal_open_directory(j->path, &j->dir_fd, err);
     if (r == 0) {
-        r = open_file(j->dir_fd, j->path, O_RDWR, &j->fd, &size, err);
+        r = rlm_journal_open_file(j->dir_fd, j->path, O_RDWR, &j->fd, &size, err);
     }
     if (r == 0) {
-        r = lock(j->fd, j->path, err);
+        r = rlm_journal_lock(j->fd, j->path, err);
     }
     if (r < 0) {
         return r;
@@ -478,40 +415,6 @@ int rlm_journal_open(rlm_loop *loop,
     }
     *ret_journal = j;
     return 0;
-}
-
-int rlm_journal_read(const char *path,
-                     rlm_journal_record record,
-                     void *arg,
-                     struct rlm_journal_damage *ret_damage,
-                     rlm_error **err)
-{
-    struct rlm_journal_scan found = {.damage = {.offset = -1}};
-    int dir_fd, fd;
-    uint64_t size;
-    int r = open_directory(path, &dir_fd, err);
-    if (r < 0) {
-        return r;
-    }
-    r = open_file(dir_fd, path, O_RDONLY, &fd, &size, err);
-    close(dir_fd);
-    if (r < 0) {
-        return r;
-    }
-    bool written = is_locked(fd);
-    r = rlm_journal_scan_fd(fd, size, record, arg, &found, err);
-    /* A writer that lives has cut its tail when it opened: this one is a record under way. */
-    if (written && found.damage.valid_after == 0) {
-        found.damage = (struct rlm_journal_damage){.offset = -1};
-    }
-    close(fd);
-    if (r < 0) {
-        return rlm_error_wrap(err, r, "reading the run %s", path);
-    }
-    if (r == 0 && ret_damage) {
-        *ret_damage = found.damage;
-    }
-    return r;
 }
 
 /* ---- appending ------------------------------------------------------------------------------- */
@@ -571,7 +474,7 @@ int rlm_journal_append(rlm_journal *j, enum rlm_record_kind kind, rlm_str payloa
                              "(%d): store its values as blobs",
                              payload.len, RLM_RECORD_MAX_BYTES);
     }
-    if (kind <= 0 || kind >= RLM_RECORD_KIND_LIMIT) {
+    if ((int)kind <= 0 || (int)kind >= RLM_RECORD_KIND_LIMIT) {
         return rlm_error_set(err, RLM_E_INVAL, "there is no kind %d of records", (int)kind);
     }
     rlm_record_frame(kind, payload, j->end, header);

@@ -1,13 +1,21 @@
 /* Records: what the journal's payloads say, and how a graph comes back from them.
  *
- * Payloads are JSON objects. A text of 64 KiB or more stands as {"$blob": ID, "size": BYTES,
- * "chars": N, "max_char": N} and its bytes in the run's blobs. Unknown members are ignored on
- * reading; an unknown kind of record of the same format version is skipped.
+ * Payloads are JSON objects. Every text comes back byte for byte. It stands as a string, but
  *
- * NODE   {"agent", "id", "type", "t", ...the fields of struct rlm_node that are not empty}
+ *     {"$blob": ID, "size": BYTES, "chars": N, "max_char": N}    64 KiB and more, in the run's blobs
+ *     {"$blob": ID, "size": BYTES, "type": "bytes"}              the same, not WTF-8
+ *     {"$hex": DIGITS}                                           what JSON cannot hold: not WTF-8, or a
+ *                                                                pair of surrogates kept as two
+ *
+ * A text that is JSON itself (inputs, output_schema, metadata) stands as that value where writing the
+ * value gives the same bytes again, else as a text. Unknown members are ignored on reading; an
+ * unknown kind of record of the same format version is skipped.
+ *
+ * NODE   {"agent", "id", "type", "t", ...the fields of struct rlm_node that are not empty}; an output
+ *        that equals the content is `true`; usage has the members of SETTLE
  * CHILD  {"parent", "name", "query", "inputs", "model", "output_schema"}
- * RUN    {"format", "version", "t", "graph_id", "query", "inputs", "model", "output_schema",
- *         "options": {...}}
+ * RUN    {"format", "version", "t", "graph_id", "agent", "query", "inputs", "model",
+ *         "output_schema", "options": {...}}
  *
  * The other kinds are written by flow (flow/record.h gives their members).
  */
@@ -19,9 +27,16 @@
 
 /* Puts a text: inline, or as a blob when it is large and `blobs` is not NULL. */
 int rlm_record_put_text(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str text, rlm_error **err);
-/* Reads what rlm_record_put_text wrote, into the arena; makes the blob known. With `blobs` NULL a
+/* Reads what rlm_record_put_text wrote, into the arena; makes the blob known. An absent value (NULL)
+ * is an empty text; one of another type is RLM_E_PARSE; a blob that is gone is RLM_E_NOT_FOUND. With `blobs` NULL a
  * blob is RLM_E_INVAL. */
 int rlm_record_get_text(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_text,
+                        rlm_error **err);
+/* Reads the facts of {"$blob": ...} without its content; false when `value` is no such object. */
+bool rlm_record_get_blob(const rlm_json *value, struct rlm_blob *ret_facts);
+/* A text that is JSON, and back (see above). An absent value (NULL) is an empty text. */
+int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err);
+int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json,
                         rlm_error **err);
 
 /* The payloads of NODE and CHILD. `journal` may be NULL (a run in memory): then nothing happens. */
@@ -32,9 +47,12 @@ int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **e
 int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_json,
                    rlm_error **err);
 
-/* Builds the graph of a run from its records: what `rlm_graph_load` (public) does. `other` (may be
- * NULL) gets the records that are neither RUN, NODE nor CHILD, in order. SETTLE records add to the
- * usage sums (members "agent", "calls", "input_tokens", "cached_tokens", "output_tokens",
- * "cost_nano", "estimated", and "node": true when an llm_output carries the same usage). */
+/* Builds the graph of a run from its records: what `rlm_graph_load` (public) does, but strict: a text
+ * whose blob is gone, or a record that makes no sense, is an error. `other` (may be NULL) gets every
+ * record but NODE and CHILD, in order; RUN after the root was made. SETTLE records add to the usage
+ * sums (members "agent", "calls", "input_tokens", "cached_tokens", "output_tokens", "cost_nano",
+ * "estimated", and "node": true when an llm_output carries the same usage). `ret_damage` may be NULL.
+ * RLM_E_PARSE when the run has no RUN record, RLM_E_CORRUPT, RLM_E_VERSION, and those of
+ * rlm_journal_read. */
 int rlm_record_load(const char *path, rlm_journal_record other, void *arg, rlm_graph **ret_root,
                     struct rlm_journal_damage *ret_damage, rlm_error **err);

@@ -1,0 +1,106 @@
+#include "graph/journal_file.h"
+
+#include "graph/journal_scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int rlm_journal_lock(int fd, const char *path, rlm_error **err)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_OFD_SETLK, &whole) == 0) {
+        return 0;
+    }
+    if (errno == EAGAIN || errno == EACCES) {
+        return rlm_error_set(
+            err, RLM_E_BUSY,
+            "the run %s is in use: a living process writes it; wait for its end or stop "
+            "it (looking at the run is possible meanwhile)",
+            path);
+    }
+    return rlm_error_set_errno(err, RLM_E_IO, errno, "locking the run %s", path);
+}
+
+static bool is_locked(int fd)
+{
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+}
+
+int rlm_journal_open_directory(const char *path, int *ret_dir_fd, rlm_error **err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        *ret_dir_fd = fd;
+        return 0;
+    }
+    if (errno == ENOENT) {
+        return rlm_error_set(err, RLM_E_NOT_FOUND, "there is no run %s", path);
+    }
+    if (errno == ENOTDIR) {
+        return rlm_error_set(err, RLM_E_PARSE,
+                             "%s is not a run: a run is a directory that holds a journal", path);
+    }
+    return rlm_error_set_errno(err, RLM_E_IO, errno, "opening the run %s", path);
+}
+
+int rlm_journal_open_file(
+    int dir_fd, const char *path, int flags, int *ret_fd, uint64_t *ret_size, rlm_error **err)
+{
+    /* Not blocking, and no link: the directory may come from a stranger. */
+    int fd = openat(dir_fd, "journal", flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 && errno == ENOENT) {
+        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: there is no journal in it", path);
+    }
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        int saved = errno;
+        if (fd >= 0) {
+            close(fd);
+        }
+        return rlm_error_set_errno(err, RLM_E_IO, saved, "opening %s/journal", path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        close(fd);
+        return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: its journal is not a file", path);
+    }
+    *ret_fd = fd;
+    *ret_size = (uint64_t)st.st_size;
+    return 0;
+}
+
+int rlm_journal_read(const char *path,
+                     rlm_journal_record record,
+                     void *arg,
+                     struct rlm_journal_damage *ret_damage,
+                     rlm_error **err)
+{
+    struct rlm_journal_scan found = {.damage = {.offset = -1}};
+    int dir_fd, fd;
+    uint64_t size;
+    int r = rlm_journal_open_directory(path, &dir_fd, err);
+    if (r < 0) {
+        return r;
+    }
+    r = rlm_journal_open_file(dir_fd, path, O_RDONLY, &fd, &size, err);
+    close(dir_fd);
+    if (r < 0) {
+        return r;
+    }
+    bool written = is_locked(fd);
+    r = rlm_journal_scan_fd(fd, size, record, arg, &found, err);
+    /* A writer that lives has cut its tail when it opened: this one is a record under way. */
+    if (written && found.damage.valid_after == 0) {
+        found.damage = (struct rlm_journal_damage){.offset = -1};
+    }
+    close(fd);
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "reading the run %s", path);
+    }
+    if (r == 0 && ret_damage) {
+        *ret_damage = found.damage;
+    }
+    return r;
+}

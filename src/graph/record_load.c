@@ -1,0 +1,421 @@
+/* From records to a graph. One arena serves record after record; what a node keeps is copied into the
+ * graph's own. */
+#include "graph/record.h"
+
+#include "base/alloc.h"
+#include "graph/journal_scan.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { STOPPED = 1 }; /* a record makes no sense and the caller can do with what stands before it */
+
+struct loader {
+    rlm_graph *root;
+    rlm_blobs *blobs;
+    rlm_arena *scratch; /* of one record */
+    rlm_journal_record other;
+    void *arg;
+    /* For looking at a run: what is wrong is noted, not an error. */
+    bool lenient;
+    uint64_t n_missing; /* texts without their blob */
+    rlm_error *first_missing;
+    rlm_error *fault;
+    int64_t fault_offset;
+};
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+/* Short texts, the common case, are used where they stand: the graph copies them. */
+static int
+take_text(struct loader *l, const rlm_json *value, bool is_json, rlm_str *ret_text, rlm_error **err)
+{
+    if (value && value->type == RLM_JSON_STRING) {
+        *ret_text = value->text;
+        return 0;
+    }
+    rlm_error *error = NULL;
+    int r = is_json ? rlm_record_get_json(value, l->blobs, l->scratch, ret_text, &error)
+                    : rlm_record_get_text(value, l->blobs, l->scratch, ret_text, &error);
+    if (r == 0) {
+        return 0;
+    }
+    if (l->lenient && (r == RLM_E_NOT_FOUND || r == RLM_E_CORRUPT)) {
+        *ret_text = rlm_arena_printf(l->scratch, "[%s]", rlm_error_message(error));
+        if (l->n_missing++ == 0) {
+            l->first_missing = rlm_steal(&error);
+        }
+        rlm_error_free(error);
+        return ret_text->ptr ? 0 : rlm_error_nomem(err);
+    }
+    rlm_error_set(err, r, "%s", rlm_error_message(error));
+    rlm_error_free(error);
+    return r;
+}
+
+static struct rlm_usage take_usage(const rlm_json *u)
+{
+    return (struct rlm_usage){
+        .calls = rlm_json_int(rlm_json_get(u, "calls"), 0),
+        .input_tokens = rlm_json_int(rlm_json_get(u, "input_tokens"), 0),
+        .cached_tokens = rlm_json_int(rlm_json_get(u, "cached_tokens"), 0),
+        .output_tokens = rlm_json_int(rlm_json_get(u, "output_tokens"), 0),
+        .cost_nano = rlm_json_int(rlm_json_get(u, "cost_nano"), 0),
+        .estimated = rlm_json_int(rlm_json_get(u, "estimated"), 0),
+    };
+}
+
+static int
+take_agents(struct loader *l, const rlm_json *list, struct rlm_node *node, rlm_error **err)
+{
+    if (!rlm_json_is(list, RLM_JSON_ARRAY) || list->count == 0) {
+        return 0;
+    }
+    const char **ids = rlm_arena_alloc(l->scratch, list->count * sizeof *ids);
+    if (!ids) {
+        return rlm_error_nomem(err);
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        rlm_str id = rlm_json_text(&list->items[i], RLM_STR(""));
+        if (!(ids[i] = rlm_arena_copy(l->scratch, id).ptr)) {
+            return rlm_error_nomem(err);
+        }
+    }
+    node->agents = ids;
+    node->n_agents = list->count;
+    return 0;
+}
+
+static const struct field {
+    const char *key;
+    size_t offset;
+    bool is_json;
+} node_fields[] = {
+    {"content", offsetof(struct rlm_node, content), false},
+    {"code", offsetof(struct rlm_node, code), false},
+    {"output", offsetof(struct rlm_node, output), false},
+    {"error", offsetof(struct rlm_node, error), false},
+    {"result", offsetof(struct rlm_node, result), false},
+    {"reason", offsetof(struct rlm_node, reason), false},
+    {"model", offsetof(struct rlm_node, model), false},
+    {"metadata", offsetof(struct rlm_node, metadata), true},
+};
+
+static const struct field start_fields[] = {
+    {"query", offsetof(struct rlm_graph_options, query), false},
+    {"inputs", offsetof(struct rlm_graph_options, inputs), true},
+    {"model", offsetof(struct rlm_graph_options, model), false},
+    {"output_schema", offsetof(struct rlm_graph_options, output_schema), true},
+};
+
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
+/* Takes those members of `object` that are texts of `to`. */
+static int take_fields(struct loader *l,
+                       const rlm_json *object,
+                       const struct field *fields,
+                       size_t n_fields,
+                       void *to,
+                       rlm_error **err)
+{
+    for (uint32_t i = 0; i < object->count; i++) {
+        const struct rlm_json_member *m = &object->members[i];
+        for (size_t f = 0; f < n_fields; f++) {
+            if (rlm_str_is(m->key, fields[f].key)) {
+                rlm_str *text = (rlm_str *)((char *)to + fields[f].offset);
+                int r = m->value.type == RLM_JSON_TRUE
+                            ? 0
+                            : take_text(l, &m->value, fields[f].is_json, text, err);
+                if (r < 0) {
+                    return rlm_error_wrap(err, r, "\"%s\"", fields[f].key);
+                }
+                break;
+            }
+        }
+    }
+    return 0;
+}
+
+static rlm_graph *find_agent(struct loader *l, const rlm_json *record, const char *key)
+{
+    rlm_str id = rlm_json_text(rlm_json_get(record, key), RLM_STR(""));
+    return rlm_map_get(&l->root->agents, id);
+}
+
+static int no_agent(const rlm_json *record, const char *key, rlm_error **err)
+{
+    rlm_str id = rlm_json_text(rlm_json_get(record, key), RLM_STR(""));
+    int shown = id.len > 100 ? 100 : (int)id.len;
+    return rlm_error_set(err, RLM_E_CORRUPT, "there is no agent \"%.*s\"", shown, id.ptr);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static int load_node(struct loader *l, const rlm_json *record, rlm_error **err)
+{
+    struct rlm_node node = {0};
+    rlm_graph *g = find_agent(l, record, "agent");
+    rlm_str tag = rlm_json_text(rlm_json_get(record, "type"), RLM_STR(""));
+    rlm_str id = rlm_json_text(rlm_json_get(record, "id"), RLM_STR(""));
+    int type = rlm_node_type_of(tag);
+    if (!g) {
+        return no_agent(record, "agent", err);
+    }
+    if (type < 0) {
+        int shown = tag.len > 40 ? 40 : (int)tag.len;
+        return rlm_error_set(err, RLM_E_VERSION,
+                             "a node of the unknown type \"%.*s\": a newer rlmflow wrote it", shown,
+                             tag.ptr);
+    }
+    node.type = (enum rlm_node_type)type;
+    snprintf(node.id, sizeof node.id, "%.*s", RLM_FMT(id));
+    node.time_us = rlm_json_int(rlm_json_get(record, "t"), 0);
+    node.usage = take_usage(rlm_json_get(record, "usage"));
+    node.call_id = rlm_json_int(rlm_json_get(record, "call_id"), 0);
+    int r = take_fields(l, record, node_fields, COUNT_OF(node_fields), &node, err);
+    if (r < 0 || (r = take_agents(l, rlm_json_get(record, "agents"), &node, err)) < 0) {
+        return r;
+    }
+    if (rlm_json_is(rlm_json_get(record, "output"), RLM_JSON_TRUE)) {
+        node.output = node.content;
+    }
+    return rlm_graph_append(g, &node, NULL, err);
+}
+
+static int load_child(struct loader *l, const rlm_json *record, rlm_error **err)
+{
+    struct rlm_graph_options options = {0};
+    rlm_graph *child, *parent = find_agent(l, record, "parent");
+    if (!parent) {
+        return no_agent(record, "parent", err);
+    }
+    rlm_str name = rlm_json_text(rlm_json_get(record, "name"), RLM_STR(""));
+    name = rlm_arena_copy(l->scratch, name);
+    if (!name.ptr) {
+        return rlm_error_nomem(err);
+    }
+    int r = take_fields(l, record, start_fields, COUNT_OF(start_fields), &options, err);
+    return r < 0 ? r : rlm_graph_add_child(parent, name.ptr, &options, &child, err);
+}
+
+static int load_run(struct loader *l, const rlm_json *record, rlm_error **err)
+{
+    struct rlm_graph_options options = {0};
+    int64_t format = rlm_json_int(rlm_json_get(record, "format"), RLM_JOURNAL_VERSION);
+    if (format > RLM_JOURNAL_VERSION) {
+        return rlm_error_set(err, RLM_E_VERSION,
+                             "the run has format version %" PRId64
+                             ", this program reads up to %d: use a "
+                             "newer rlmflow",
+                             format, RLM_JOURNAL_VERSION);
+    }
+    rlm_str agent = rlm_json_text(rlm_json_get(record, "agent"), RLM_STR("root"));
+    options.agent_id = rlm_arena_copy(l->scratch, agent).ptr;
+    if (!options.agent_id) {
+        return rlm_error_nomem(err);
+    }
+    int r = take_fields(l, record, start_fields, COUNT_OF(start_fields), &options, err);
+    if (r < 0 || (r = rlm_graph_new(&options, &l->root, err)) < 0) {
+        return r;
+    }
+    rlm_str id = rlm_json_text(rlm_json_get(record, "graph_id"), RLM_STR(""));
+    if (id.len && id.len < sizeof l->root->graph_id) {
+        memcpy(l->root->graph_id, id.ptr, id.len);
+        l->root->graph_id[id.len] = '\0';
+    }
+    return 0;
+}
+
+static void load_settle(struct loader *l, const rlm_json *record)
+{
+    rlm_graph *g = find_agent(l, record, "agent");
+    if (g && !rlm_json_bool(rlm_json_get(record, "node"), false)) {
+        struct rlm_usage usage = take_usage(record);
+        rlm_graph_add_usage(g, &usage);
+    }
+}
+
+static int
+load_record(struct loader *l, enum rlm_record_kind kind, rlm_str payload, rlm_error **err)
+{
+    const rlm_json *record;
+    rlm_arena_reset(l->scratch);
+    int r = rlm_json_parse(l->scratch, payload, &record, err);
+    if (r < 0) {
+        return r;
+    }
+    if (record->type != RLM_JSON_OBJECT) {
+        return rlm_error_set(err, RLM_E_CORRUPT, "it is not a JSON object");
+    }
+    if (kind == RLM_RECORD_RUN) {
+        return l->root ? 0 : load_run(l, record, err); /* another drive of the same graph */
+    }
+    if (!l->root) {
+        return rlm_error_set(err, RLM_E_CORRUPT, "it stands before the record that starts the run");
+    }
+    if (kind == RLM_RECORD_NODE) {
+        return load_node(l, record, err);
+    }
+    if (kind == RLM_RECORD_CHILD) {
+        return load_child(l, record, err);
+    }
+    load_settle(l, record);
+    return 0;
+}
+
+static bool is_ours(enum rlm_record_kind kind)
+{
+    return kind == RLM_RECORD_RUN || kind == RLM_RECORD_NODE || kind == RLM_RECORD_CHILD ||
+           kind == RLM_RECORD_SETTLE;
+}
+
+static int
+on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload, rlm_error **err)
+{
+    struct loader *l = arg;
+    rlm_error *error = NULL;
+    int r = is_ours(kind) ? load_record(l, kind, payload, &error) : 0;
+    if (r < 0 && l->lenient && l->root && r != RLM_E_NOMEM && r != RLM_E_IO) {
+        l->fault = error;
+        l->fault_offset = offset;
+        return STOPPED;
+    }
+    if (r < 0) {
+        /* Damage inside a record whose CRC is good is damage all the same. */
+        bool own_code =
+            r == RLM_E_NOMEM || r == RLM_E_IO || r == RLM_E_VERSION || r == RLM_E_NOT_FOUND;
+        r = rlm_error_set(err, own_code ? r : RLM_E_CORRUPT, "the record at byte %" PRId64 ": %s",
+                          offset, rlm_error_message(error));
+        rlm_error_free(error);
+        return r;
+    }
+    if (l->other && kind != RLM_RECORD_NODE && kind != RLM_RECORD_CHILD && kind < _RLM_RECORD_MAX) {
+        return l->other(l->arg, kind, offset, payload, err);
+    }
+    return 0;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static int
+load(struct loader *l, const char *path, struct rlm_journal_damage *ret_damage, rlm_error **err)
+{
+    rlm_autofree char *directory = NULL;
+    if (asprintf(&directory, "%s/blobs", path) < 0) {
+        directory = NULL;
+        return rlm_error_nomem(err);
+    }
+    l->scratch = rlm_arena_new(0);
+    if (!l->scratch) {
+        return rlm_error_nomem(err);
+    }
+    int r = rlm_blobs_open_to_view(directory, &l->blobs, err);
+    if (r == 0) {
+        r = rlm_journal_read(path, on_record, l, ret_damage, err);
+    }
+    if (r == 0 && !l->root) {
+        r = rlm_error_set(err, RLM_E_PARSE,
+                          "the run %s holds nothing: it ended before its first record was written",
+                          path);
+    }
+    return r;
+}
+
+static void deinit(struct loader *l)
+{
+    rlm_graph_free(l->root);
+    rlm_blobs_free(l->blobs);
+    rlm_arena_free(l->scratch);
+    rlm_error_free(l->first_missing);
+    rlm_error_free(l->fault);
+}
+
+int rlm_record_load(const char *path,
+                    rlm_journal_record other,
+                    void *arg,
+                    rlm_graph **ret_root,
+                    struct rlm_journal_damage *ret_damage,
+                    rlm_error **err)
+{
+    struct loader l = {.other = other, .arg = arg};
+    int r = load(&l, path, ret_damage, err);
+    if (r == 0) {
+        *ret_root = rlm_steal(&l.root);
+    }
+    deinit(&l);
+    return r;
+}
+
+static void add_damage(struct rlm_buf *note, const struct rlm_journal_damage *damage)
+{
+    if (damage->offset < 0) {
+        return;
+    }
+    if (damage->valid_after == 0) {
+        rlm_buf_addf(note,
+                     "The journal's end is torn: from byte %" PRId64 " on there are %" PRId64
+                     " bytes of a record that was not written whole. They are left out.\n",
+                     damage->offset, damage->lost_bytes);
+        return;
+    }
+    rlm_buf_addf(note,
+                 "The journal is damaged at byte %" PRId64
+                 ": what is shown ends there. The %" PRId64 " bytes from there on hold %" PRId64
+                 " good record%s more.\n",
+                 damage->offset, damage->lost_bytes, damage->valid_after,
+                 damage->valid_after == 1 ? "" : "s");
+}
+
+static int make_note(const struct loader *l,
+                     const struct rlm_journal_damage *damage,
+                     char **ret_note,
+                     rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf note = RLM_BUF(64 * 1024);
+    add_damage(&note, damage);
+    if (l->fault) {
+        rlm_buf_addf(&note,
+                     "The record at byte %" PRId64 " cannot be understood (%s): what is shown ends "
+                     "there.\n",
+                     l->fault_offset, rlm_error_message(l->fault));
+    }
+    if (l->n_missing) {
+        rlm_buf_addf(&note, "%" PRIu64 " large text%s cannot be shown: %s.\n", l->n_missing,
+                     l->n_missing == 1 ? "" : "s", rlm_error_message(l->first_missing));
+    }
+    int r = rlm_buf_check(&note, err);
+    if (r < 0) {
+        return r;
+    }
+    char *text = NULL;
+    if (note.len) {
+        note.ptr[--note.len] = '\0'; /* the last line's end */
+        text = rlm_buf_take(&note);
+    }
+    *ret_note = text;
+    return 0;
+}
+
+RLM_API int
+rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note, rlm_error **err)
+{
+    struct loader l = {.lenient = true};
+    struct rlm_journal_damage damage = {.offset = -1};
+    char *note = NULL;
+    int r = load(&l, path, &damage, err);
+    if (r == STOPPED) {
+        r = 0;
+    }
+    if (r == 0) {
+        r = make_note(&l, &damage, &note, err);
+    }
+    if (r == 0) {
+        *ret_graph = rlm_steal(&l.root);
+        if (ret_note) {
+            *ret_note = rlm_steal(&note);
+        }
+    }
+    free(note);
+    deinit(&l);
+    return r;
+}
