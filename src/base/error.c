@@ -12,9 +12,10 @@ struct rlm_error {
     char *message;
 };
 
-static rlm_error out_of_memory = {RLM_E_NOMEM, 0, (char *)"out of memory"};
+static char out_of_memory_text[] = "out of memory";
+static rlm_error out_of_memory = {RLM_E_NOMEM, 0, out_of_memory_text};
 
-static char *format_message(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static char *format_message(const char *format, va_list args)
 {
     va_list again;
     va_copy(again, args);
