@@ -116,7 +116,8 @@ static size_t join_pairs(char *text, size_t len)
     return to;
 }
 
-/* Copies the checked text between `from` and `to` into the arena without its escapes. */
+/* Copies the checked text between `from` and `to` into the arena without its escapes. `surrogates`:
+ * some stand raw in it, so that pairs may be left which `unescape` did not see. */
 static int copy_unescaped(
     struct parser *p, const char *from, const char *to, bool surrogates, rlm_str *ret_text)
 {
@@ -136,7 +137,6 @@ static int copy_unescaped(
             if (c < 0) {
                 return fail_at(p, escape, "a bad escape in a string");
             }
-            surrogates |= c >= 0xD800 && c < 0xE000;
             len += rlm_utf8_encode((uint32_t)c, text + len);
         }
     }

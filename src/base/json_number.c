@@ -100,7 +100,7 @@ int64_t rlm_json_int(const rlm_json *v, int64_t fallback)
     if (d.count == 0) {
         return 0;
     }
-    if (d.exponent < 0 || d.exponent > 18 || d.count + d.exponent > 19) {
+    if (d.exponent < 0 || d.count + d.exponent > 19) {
         return fallback;
     }
     uint64_t value = 0; /* 19 digits fit */

@@ -200,6 +200,17 @@ TEST(refuse_bad_strings)
     REFUSED("'a'", 0, "a value was expected");
 }
 
+TEST(refuse_control_characters_at_any_position)
+{
+    for (int c = 0; c < 0x20; c++) {
+        for (size_t at = 1; at < 23; at++) {
+            char text[] = "\"abcdefghijklmnopqrstuv\"";
+            text[at] = (char)c;
+            check_refused((rlm_str){text, 24}, at, "control character");
+        }
+    }
+}
+
 TEST(refuse_what_is_not_utf8)
 {
     REFUSED("\"ab\x80\"", 3, "not UTF-8");
@@ -484,6 +495,9 @@ TEST(write_every_control_character_so_that_it_reads_back)
         rlm_auto_buf struct rlm_buf b = RLM_BUF(1000);
         struct rlm_json_writer w = {.buf = &b};
         rlm_json_put_str(&w, (rlm_str){text, sizeof text});
+        for (size_t i = 0; i < b.len; i++) {
+            CHECK(b.ptr[i] >= 0x20);
+        }
         const rlm_json *v = parse_str(rlm_buf_str(&b));
         CHECK_INT(v->text.len, sizeof text);
         CHECK(memcmp(v->text.ptr, text, sizeof text) == 0);

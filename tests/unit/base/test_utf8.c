@@ -258,6 +258,17 @@ TEST(widen_any_chunks_any_width)
     CHECK_INT(rlm_utf8_widen(&carry, NULL, 0, 4, NULL), 0);
 }
 
+TEST(widen_goes_on_after_a_bad_cut)
+{
+    struct rlm_utf8_carry carry = {0};
+    uint8_t out[16];
+    CHECK_INT(rlm_utf8_widen(&carry, "a\xE6\xBC", 3, 2, out), 2);
+    CHECK_INT(rlm_utf8_widen(&carry, "xy", 2, 2, out), 6);
+    CHECK(memcmp(out, "\xFD\xFFx\0y", 6) == 0);
+    CHECK_INT(rlm_utf8_widen(&carry, "z", 1, 2, out), 2);
+    CHECK(memcmp(out, "z", 2) == 0);
+}
+
 /* The caller has scanned the text; should it have changed since, memory is still safe. */
 TEST(widen_of_bad_bytes_keeps_its_room)
 {
