@@ -136,11 +136,10 @@ static int match_failed(int code, rlm_error **err)
     if (pcre2_get_error_message(code, (PCRE2_UCHAR *)reason, sizeof reason) < 0) {
         snprintf(reason, sizeof reason, "error %d", code);
     }
-    return rlm_error_set(
-        err, RLM_E_LIMIT,
-        "the search for the regular expression was given up (%s); write it so that "
-        "it needs less backtracking",
-        reason);
+    return rlm_error_set(err, RLM_E_LIMIT,
+                         "a search was given up (%s): the regular expression needs too much "
+                         "backtracking",
+                         reason);
 }
 
 int rlm_regex_search(

@@ -39,5 +39,8 @@ struct rlm_tool *rlm_tools_find(const struct rlm_tools *t, rlm_str name);
 /* Binds `args` and `kwargs` of a call to the schema's properties (positional ones in the order in
  * which the properties stand), applies the schema, and appends the object of arguments to `out` as
  * JSON. RLM_E_SCHEMA with a message for the agent: which tool, which argument, what was expected. */
-int rlm_tool_bind(const struct rlm_tool *tool, const rlm_json *args, const rlm_json *kwargs,
-                  struct rlm_buf *out, rlm_error **err);
+int rlm_tool_bind(const struct rlm_tool *tool,
+                  const rlm_json *args,
+                  const rlm_json *kwargs,
+                  struct rlm_buf *out,
+                  rlm_error **err);
