@@ -1,7 +1,7 @@
 """Fixtures of the integration tests.
 
-They need the packages of tests/requirements.txt, and for tests of the program a build: the directory
-is `build` in the root of the source tree, or RLMFLOW_BUILD.
+They need the packages of tests/requirements.txt, and for tests of the program a build: the
+directory is `build` in the root of the source tree, or RLMFLOW_BUILD.
 """
 
 import os
@@ -73,8 +73,8 @@ def workspace(rlmflow_program, tmp_path):
 
 @pytest.fixture
 def run_rlmflow(workspace):
-    """run_rlmflow(*args, input=None, env=None, timeout=60, cwd=None): runs the program and returns a
-    program.Result with stdout, stderr, code."""
+    """run_rlmflow(*args, input=None, env=None, timeout=60, cwd=None): runs the program and returns
+    a program.Result with stdout, stderr, code."""
     return workspace.run
 
 

@@ -32,8 +32,8 @@ def become_subreaper():
 
 @dataclass
 class Result:
-    """How a run ended. Bytes that are not UTF-8 are surrogates in the texts; `code` is negative for a
-    signal, as in subprocess."""
+    """How a run ended. Bytes that are not UTF-8 are surrogates in the texts; `code` is negative for
+    a signal, as in subprocess."""
 
     stdout_bytes: bytes
     stderr_bytes: bytes

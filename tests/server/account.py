@@ -18,12 +18,12 @@ _SUMS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
 
 class Record:
     """One request. `outcome` is None while it is open, then "answered", "error" (an HTTP error),
-    "error_in_stream", "cut", "stalled" (until the client left or the server ended) or
-    "client_left". Times are seconds of the monotonic clock."""
+    "error_in_stream", "cut", "stalled" (until the client left) or "client_left". Times are seconds
+    of the monotonic clock."""
 
     FIELDS = ("n", "api", "method", "path", "headers", "body", "connection", "model", "stream",
               "rule", "status", "outcome", "error", "max_tokens", "max_tokens_field", "concurrent",
-              "received_at", "finished_at") + _SUMS
+              "received_at", "finished_at", "stalled") + _SUMS
     __slots__ = FIELDS
 
     def __init__(self, **known):
@@ -109,6 +109,7 @@ class Account:
         self.outcomes = Counter()
         self.requests = 0
         self.cost_usd = 0.0
+        self.stalls = 0
         self.connections = 0
         self.max_connections = self.open_connections
         self.max_concurrent = self.open_requests
@@ -136,6 +137,10 @@ class Account:
         record.received_at = time.monotonic()
         self.records.append(record)
         self._open.add(record)
+
+    def stall(self):
+        """Notes that an answer stalls; its request stays open."""
+        self.stalls += 1
 
     def finish(self, record, outcome):
         """Notes its end, once; called before the last bytes go out, so that whoever has read an
@@ -176,6 +181,7 @@ class Account:
             "max_concurrent": self.max_concurrent, **sums,
             "billed_tokens": sums["input_tokens"] + sums["output_tokens"],
             "cost_usd": self.cost_usd,
+            "stalls": self.stalls,
             "statuses": dict(self.statuses), "outcomes": dict(self.outcomes),
             "connections": self.connections, "open_connections": self.open_connections,
             "max_connections": self.max_connections,

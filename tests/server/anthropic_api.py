@@ -154,7 +154,8 @@ def _check_tools(body, request):
         request.segments.append((tokens.count(text), text.encode("utf-8"), mark))
     choice = body.get("tool_choice")
     if choice is not None:
-        if not isinstance(choice, dict) or choice.get("type") not in ("auto", "any", "tool", "none"):
+        if not isinstance(choice, dict) or choice.get("type") not in (
+                "auto", "any", "tool", "none"):
             _refuse("tool_choice: Input tag should be one of auto, any, tool, none")
         if not body.get("tools"):
             _refuse("tool_choice may only be specified while providing tools.")
@@ -188,8 +189,8 @@ def _blocks(content, where, allowed=None):
     for i, block in enumerate(content):
         kind = block.get("type") if isinstance(block, dict) else None
         if kind not in (allowed or _BLOCKS):
-            _refuse(f"{where}.{i}.type: Input tag '{kind}' found does not match any of the expected "
-                    f"tags: {', '.join(allowed or _BLOCKS)}")
+            _refuse(f"{where}.{i}.type: Input tag '{kind}' found does not match any of the "
+                    f"expected tags: {', '.join(allowed or _BLOCKS)}")
         unknown = set(block) - _BLOCKS[kind] - {"type", "cache_control"}
         if unknown:
             _refuse(f"{where}.{i}.{kind}.{min(unknown)}: Extra inputs are not permitted")
@@ -233,8 +234,8 @@ def _check_messages(messages, request):
         answered = _tool_ids(message["content"], "tool_result", "tool_use_id")
         if answered - waiting:
             _refuse(f"messages.{i}.content.0: unexpected `tool_use_id` found in `tool_result` "
-                    "blocks. Each `tool_result` block must have a corresponding `tool_use` block in "
-                    "the previous message.")
+                    "blocks. Each `tool_result` block must have a corresponding `tool_use` block "
+                    "in the previous message.")
         if waiting - answered:
             _refuse(f"messages.{i}: `tool_use` ids were found without `tool_result` blocks "
                     "immediately after.")

@@ -99,7 +99,7 @@ class App:
         except chat.ApiError as exc:
             self._error(response, record, exc.status, exc.body)
         except asyncio.CancelledError:
-            self.account.finish(record, "client_left")
+            self.account.finish(record, "stalled" if record.stalled else "client_left")
             raise
         finally:
             self.account.finish(record, "failed")  # only after a fault of this server
@@ -132,7 +132,7 @@ class App:
         rule = self._choose(asked, record)
         await self._before_head(rule)
         sender = Sender(response, rule, record,
-                        lambda outcome: self.account.finish(record, outcome))
+                        lambda outcome: self.account.finish(record, outcome), self.account.stall)
         await sender.fault(-1)
         if rule.close_after is True:
             response.keep_alive = False

@@ -1,4 +1,4 @@
-"""What both APIs have in common: a request that was understood, and the reply a rule makes for it."""
+"""What both APIs have in common: a request that was understood, and a rule's reply to it."""
 
 import difflib
 import json
@@ -24,9 +24,9 @@ class ApiError(Exception):
 
 @dataclass
 class ChatRequest:
-    """A valid request. `system` and `user` are the texts of the system messages and of the last user
-    message; `messages` are (role, text); `segments` are (tokens, bytes, a cache mark ends here) in
-    the order of the prompt. `n` counts model requests from 1."""
+    """A valid request. `system` and `user` are the texts of the system messages and of the last
+    user message; `messages` are (role, text); `segments` are (tokens, bytes, a cache mark ends
+    here) in the order of the prompt. `n` counts model requests from 1."""
 
     api: str
     model: str

@@ -1,7 +1,7 @@
 """Error answers as the services and common servers word them.
 
-`error_answer` gives (status, headers, body) for a rule that fails. ERRORS names those beyond the plain
-statuses; each is (status, function of the request giving the JSON body).
+`error_answer` gives (status, headers, body) for a rule that fails. ERRORS names those beyond the
+plain statuses; each is (status, function of the request giving the JSON body).
 """
 
 import json

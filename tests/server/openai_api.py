@@ -55,7 +55,8 @@ def check_auth(headers, keys):
     """Refuses a request without one of `keys` (None: anything goes)."""
     scheme, _, key = headers.get("authorization", "").partition(" ")
     if headers.get("authorization") is not None and (scheme != "Bearer" or not key.strip()):
-        _refuse("The Authorization header must be 'Bearer KEY'.", code="invalid_api_key", status=401)
+        _refuse("The Authorization header must be 'Bearer KEY'.", code="invalid_api_key",
+                status=401)
     if keys is None or key in keys:
         return
     if not key:
@@ -208,8 +209,8 @@ def _check_calls(message, where, role, waiting):
     """The ids of the tool calls of a message; a tool message answers one of `waiting`."""
     if role == "tool":
         if message.get("tool_call_id") not in waiting:
-            _refuse("Invalid parameter: messages with role 'tool' must be a response to a preceding "
-                    "message with 'tool_calls'.", f"{where}.role", None)
+            _refuse("Invalid parameter: messages with role 'tool' must be a response to a "
+                    "preceding message with 'tool_calls'.", f"{where}.role", None)
         waiting.discard(message["tool_call_id"])
     calls = message.get("tool_calls")
     if calls is None:

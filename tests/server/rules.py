@@ -1,16 +1,16 @@
 """Rules: which request gets which answer.
 
-A rule is a dict (JSON: an object). The first rule that matches answers; an unknown or ill-typed field
-is a `ValueError` when the rules are set. With no rules at all every reply is "OK"; with rules of which
-none matches the answer is a 400 that says so.
+A rule is a dict (JSON: an object). The first rule that matches answers; an unknown or ill-typed
+field is a `ValueError` when the rules are set. With no rules at all every reply is "OK"; with rules
+of which none matches the answer is a 400 that says so.
 
 When it applies
   match            {"user", "system", "model": regex (re.search, DOTALL) over the last user message,
                     the system text, the model;
                     "api": "openai" | "anthropic";
                     "header": {name: regex}; "field": name or list of names the body must have;
-                    "stream": bool; "nth": n or [first, last], of all model requests since the reset,
-                    from 1; "input_tokens_over": n, true where prompt + max_tokens is larger}
+                    "stream": bool; "nth": n or [first, last], of all model requests since the
+                    reset, from 1; "input_tokens_over": n, true where prompt + max_tokens is larger}
   skip, times      not for the first `skip` matching requests; at most `times` times
 
 What the model says
@@ -26,30 +26,32 @@ What the model says
   ignore_stream    true: answers with one JSON body although a stream was asked
 
 How it is sent
-  chunks           tokens an event (1), or a list of sizes in characters, used in turn; 0: empty delta
+  chunks           tokens an event (1), or a list of sizes in characters, used in turn (0: an empty
+                   delta)
   first_byte_delay_ms, delay_ms   before the status line; before each event
   gate             a name: waits, before the status line, until it is released
   together         n: waits, before the status line, until n model requests are open at once
-  split            n bytes, or "characters" (cuts inside each multi-byte character): each piece is one
-                   HTTP chunk and one write
+  split            n bytes, or "characters" (cuts inside each multi-byte character): each piece is
+                   one HTTP chunk and one write
   split_pause_ms   between these pieces (0)
   each_write       true: every event is a write of its own even when there is no delay
   escape           true: JSON with \\uXXXX for all that is not ASCII
   sse              list of "crlf", "comments", "nospace"
-  framing          "chunked" (streams; other bodies have a Content-Length), or "close": the end of the
-                   connection ends the body
+  framing          "chunked" (streams; other bodies have a Content-Length), or "close": the end of
+                   the connection ends the body
   close_after      true: `Connection: close`; "silent": closes without having said so
   null_first       true: the first delta has content null (OpenAI)
   usage            a dict that replaces fields; "missing", "negative", "absurd"
-  usage_place      "own" (as OpenAI), "last" (in the chunk with the finish_reason, asked for or not),
-                   "every" (so far, in every chunk)
+  usage_place      "own" (as OpenAI), "last" (in the chunk with the finish_reason, asked for or
+                   not), "every" (so far, in every chunk)
 
-What goes wrong. The numbers n count events of the stream sent before it; without a stream 0 is after
-the head and anything larger in the middle of the body. -1: before the status line.
+What goes wrong. The numbers n count events of the stream sent before it; without a stream 0 is
+after the head and anything larger in the middle of the body. -1: before the status line.
   cut_after, cut   n; "reset", "close" (the body has no end), "end" (a clean end, no [DONE])
   stall_after      n: then nothing more, until the client leaves
-  error_after      n: an error event in the stream; error_form: "openai", "openrouter", "llamacpp"
-  invalid_json_after   n: an event that is not JSON
+  error_after      n: an error event in the stream (without a stream: an error body with status
+                   200); error_form: "openai", "openrouter", "llamacpp"
+  invalid_json_after   n: an event that is not JSON (without a stream: half a body)
   status           an HTTP error status; error: a name of failures.ERRORS; message: another text
   retry_after, retry_after_ms   the header, as it stands
   html             true: a proxy's error page

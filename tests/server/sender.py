@@ -20,13 +20,15 @@ def split(data, how):
 
 
 class Sender:
-    """Sends one answer. `finish(outcome)` is called before the last bytes go out."""
+    """Sends one answer. `finish(outcome)` is called before the last bytes go out, `stalled()` when
+    nothing more will come."""
 
-    def __init__(self, response, rule, record, finish):
+    def __init__(self, response, rule, record, finish, stalled):
         self.response = response
         self.rule = rule
         self.record = record
         self.finish = finish
+        self.stalled = stalled
 
     async def fault(self, at):
         """Does what the rule wants before event `at` (-1: before the status line)."""
@@ -39,7 +41,8 @@ class Sender:
                 await self.response.cut(reset=rule.cut == "reset")
             raise Broken
         if rule.stall_after == at:
-            self.finish("stalled")
+            self.record.stalled = True
+            self.stalled()
             await asyncio.Event().wait()
 
     async def _put(self, data):
