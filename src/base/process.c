@@ -310,21 +310,20 @@ static void process_ready(void *arg, int events)
 {
     rlm_process *p = arg;
     (void)events;
-    struct rlm_process_exit how;
-    if (!reap(p->pidfd, WNOHANG | WNOWAIT, &how)) {
+    if (!reap(p->pidfd, WNOHANG | WNOWAIT, &p->how)) {
         return;
     }
+    struct rlm_process_exit how = p->how, taken;
     /* While the leader is a zombie its number is still the group's alone: the one moment at which what
      * it left behind can be ended without ever hitting a stranger. */
     if (how.status >= 0 || how.signal) {
         kill(-p->pid, SIGKILL);
+        reap(p->pidfd, WNOHANG, &taken);
     }
-    reap(p->pidfd, WNOHANG, &p->how);
     p->alive = false;
     rlm_watch_set(p->watch, 0);
     if (p->exited) {
-        how = p->how; /* the callback may free p */
-        p->exited(p->arg, &how);
+        p->exited(p->arg, &how); /* which may free p */
     } else {
         rlm_loop_release(p->loop);
         release(p);

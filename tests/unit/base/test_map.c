@@ -104,6 +104,7 @@ TEST(map_does_not_grow_by_removed_keys)
     }
     CHECK_INT(m.count, 0);
     CHECK(m.cap <= 16);
+    CHECK(m.used <= m.cap);
     rlm_map_deinit(&m);
 }
 

@@ -181,6 +181,20 @@ TEST(process_free_kills_the_group_and_leaves_no_zombie)
     close(out);
 }
 
+TEST(process_free_after_an_unseen_end_ends_what_is_left_of_its_group)
+{
+    rlm_loop *loop = make_loop();
+    struct ending e;
+    int out;
+    rlm_process *p = start_script(loop, "sleep 1000 & echo $!", &e, &out);
+    wait_until_gone(rlm_process_pid(p));
+    rlm_process_free(p);
+    pid_t grandchild = atoi(read_all(out));
+    wait_until_gone(grandchild);
+    CHECK_INT(e.calls, 0);
+    rlm_loop_free(loop);
+}
+
 TEST(process_end_ends_what_is_left_of_its_group)
 {
     rlm_loop *loop = make_loop();
@@ -265,6 +279,25 @@ TEST(process_has_only_the_descriptors_named)
     CHECK_TEXT(output_of("ls -x /proc/self/fd", &how), "0  1  2  3\n");
     CHECK_TEXT(output_of("readlink /proc/self/fd/0", &how), "/dev/null\n");
     CHECK_TEXT(output_of("cat; echo end", &how), "end\n");
+}
+
+TEST(process_starts_from_a_host_without_standard_input)
+{
+    rlm_loop *loop = make_loop();
+    struct ending e;
+    int out[2];
+    CHECK_INT(pipe2(out, O_CLOEXEC), 0);
+    close(0); /* so that the lowest free descriptor is one of the targets */
+    const char *const argv[] = {"sh", "-c", "echo hello; readlink /proc/self/fd/0", NULL};
+    const int fds[] = {-1, out[1]};
+    struct rlm_process_options options = {
+        .argv = argv, .env = plain_env, .child_fds = fds, .n_child_fds = 2};
+    rlm_process *p = start(loop, &options, &e);
+    close(out[1]);
+    rlm_loop_run(loop);
+    CHECK_TEXT(read_all(out[0]), "hello\n/dev/null\n");
+    rlm_process_free(p);
+    rlm_loop_free(loop);
 }
 
 TEST(process_standard_descriptors_that_are_not_named_are_null)
@@ -478,7 +511,12 @@ TEST(process_is_looked_up_in_the_path_of_its_environment)
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
     CHECK(write(fd, "#!/bin/sh\nexit 9\n", 17) == 17);
     close(fd);
-    snprintf(search, sizeof search, "PATH=/nowhere:/etc/passwd:%s", directory);
+    /* Of the entries before the right one, one is missing, one no directory, and one has a file of the
+     * name that may not be executed. */
+    snprintf(path, sizeof path, "%s/only-there", harness_directory());
+    close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    snprintf(search, sizeof search, "PATH=/nowhere:/etc/passwd:%s:%s", harness_directory(),
+             directory);
     const char *const argv[] = {"only-there", NULL};
     const char *const env[] = {search, NULL};
     const char *const no_path[] = {"A=1", NULL};
@@ -509,7 +547,7 @@ TEST(process_cpu_time_grows_and_counts_children)
     CHECK_INT(symlink("/bin/sh", path), 0);
     snprintf(script, sizeof script,
              "exec '%s' -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); "
-             "done; echo done; exec sleep 1000'",
+             "done; echo done; sleep 1000; :'",
              path);
     rlm_process *p = start_script(loop, script, &e, &out);
     char text[8];
