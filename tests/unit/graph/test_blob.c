@@ -1,0 +1,458 @@
+#include "graph/blob.h"
+
+#include "base/buf.h"
+#include "harness.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define EURO "\xE2\x82\xAC"
+#define PACK "\xF0\x9F\x93\xA6"
+
+static const char *file_of(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", harness_directory(), name);
+    return path;
+}
+
+static rlm_blobs *open_store(const char *name)
+{
+    rlm_blobs *b = NULL;
+    CHECK_INT(rlm_blobs_open(name ? file_of(name) : NULL, &b, NULL), 0);
+    return b;
+}
+
+static const struct rlm_blob *put(rlm_blobs *b, enum rlm_blob_type type, const char *text)
+{
+    const struct rlm_blob *blob = NULL;
+    CHECK_INT(rlm_blobs_put(b, type, rlm_str_of(text), &blob, NULL), 0);
+    return blob;
+}
+
+static int count_files(const char *name)
+{
+    DIR *dir = opendir(file_of(name));
+    int count = 0;
+    CHECK(dir != NULL);
+    for (struct dirent *e; (e = readdir(dir));) {
+        count += strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    }
+    closedir(dir);
+    return count;
+}
+
+static int write_file(const char *name, const void *bytes, size_t len)
+{
+    int fd = open(file_of(name), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && write(fd, bytes, len) == (ssize_t)len);
+    return fd;
+}
+
+/* Both kinds of store behave alike. */
+static void check_put(const char *directory)
+{
+    rlm_blobs *b = open_store(directory);
+    const struct rlm_blob *blob = put(b, RLM_BLOB_TEXT, "h" EURO "llo");
+    rlm_auto_buf struct rlm_buf out = RLM_BUF(1000);
+    CHECK_TEXT(blob->id, "ab689ee99877717020dbd1831abcfa4852e60423804aa7a78415f2cea5740e16");
+    CHECK_INT(blob->type, RLM_BLOB_TEXT);
+    CHECK_INT(blob->size_bytes, 7);
+    CHECK_INT(blob->chars, 5);
+    CHECK_INT(blob->max_char, 0x20AC);
+    CHECK(put(b, RLM_BLOB_TEXT, "h" EURO "llo") == blob);
+    CHECK(rlm_blobs_find(b, rlm_str_of(blob->id)) == blob);
+    CHECK(rlm_blobs_find(b, RLM_STR("nothing")) == NULL);
+    CHECK_INT(rlm_blobs_read(b, rlm_str_of(blob->id), &out, NULL), 0);
+    CHECK_STR(rlm_buf_str(&out), "h" EURO "llo");
+    CHECK_INT(rlm_blobs_read_range(b, rlm_str_of(blob->id), 5, 100, &out, NULL), 0);
+    CHECK_STR(rlm_buf_str(&out), "h" EURO "llolo");
+    CHECK_INT(rlm_blobs_read_range(b, rlm_str_of(blob->id), 1000, 1, &out, NULL), 0);
+    CHECK_INT(out.len, 9);
+    CHECK_INT(rlm_blobs_read(b, RLM_STR("../../../../etc/passwd"), &out, NULL), RLM_E_INVAL);
+    char unknown[65];
+    memset(unknown, 'a', 64);
+    unknown[64] = '\0';
+    CHECK_INT(rlm_blobs_read(b, rlm_str_of(unknown), &out, NULL), RLM_E_NOT_FOUND);
+    /* a buffer's maximum holds */
+    struct rlm_buf small = RLM_BUF(3);
+    CHECK_INT(rlm_blobs_read(b, rlm_str_of(blob->id), &small, NULL), RLM_E_LIMIT);
+    rlm_buf_deinit(&small);
+    rlm_blobs_free(b);
+}
+
+TEST(a_value_on_disk_is_kept)
+{
+    check_put("blobs");
+}
+
+TEST(a_value_in_memory_is_kept)
+{
+    check_put(NULL);
+}
+
+TEST(files_are_read_only_and_stored_once)
+{
+    struct stat st;
+    char path[200];
+    rlm_blobs *b = open_store("blobs");
+    const struct rlm_blob *blob = put(b, RLM_BLOB_BYTES, "value");
+    put(b, RLM_BLOB_BYTES, "value");
+    snprintf(path, sizeof path, "blobs/%s", blob->id);
+    CHECK_INT(stat(file_of(path), &st), 0);
+    CHECK_INT(st.st_mode & 07777, 0400);
+    CHECK_INT(stat(file_of("blobs"), &st), 0);
+    CHECK_INT(st.st_mode & 07777, 0700);
+    CHECK_INT(count_files("blobs"), 1);
+    CHECK_INT(rlm_blobs_disk_bytes(b), 5);
+    /* the same bytes as a text are the same file, known as both */
+    const struct rlm_blob *text = put(b, RLM_BLOB_TEXT, "value");
+    CHECK_INT(text->type, RLM_BLOB_TEXT);
+    CHECK_INT(blob->type, RLM_BLOB_BYTES);
+    CHECK_INT(count_files("blobs"), 1);
+    CHECK_INT(rlm_blobs_disk_bytes(b), 5);
+    rlm_blobs_free(b);
+}
+
+TEST(memory_is_sealed)
+{
+    int fd, width;
+    bool ascii;
+    rlm_blobs *b = open_store(NULL);
+    const struct rlm_blob *texts[] = {put(b, RLM_BLOB_TEXT, "ascii"),
+                                      put(b, RLM_BLOB_TEXT, "wide " EURO)};
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(rlm_blobs_open_mapped(b, texts[i], &fd, &width, &ascii, NULL), 0);
+        CHECK(write(fd, "x", 1) < 0);
+        CHECK(mmap(NULL, 5, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+        CHECK_INT(fcntl(fd, F_GET_SEALS), F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+        close(fd);
+    }
+    CHECK_INT(rlm_blobs_disk_bytes(b), 0);
+    rlm_blobs_free(b);
+}
+
+static void check_mapped(
+    rlm_blobs *b, const char *text, int width, bool ascii, const void *expected, size_t len)
+{
+    int fd, got_width;
+    bool got_ascii;
+    char bytes[64];
+    const struct rlm_blob *blob = put(b, RLM_BLOB_TEXT, text);
+    for (int again = 0; again < 2; again++) {
+        CHECK_INT(rlm_blobs_open_mapped(b, blob, &fd, &got_width, &got_ascii, NULL), 0);
+        CHECK_INT(got_width, width);
+        CHECK_INT(got_ascii, ascii);
+        CHECK_INT(pread(fd, bytes, sizeof bytes, 0), len);
+        CHECK(memcmp(bytes, expected, len) == 0);
+        CHECK_INT(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+        CHECK(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        close(fd);
+    }
+}
+
+static void check_widths(rlm_blobs *b)
+{
+    check_mapped(b, "abc", 1, true, "abc", 3);
+    check_mapped(b, "caf\xC3\xA9", 1, false, "caf\xE9", 4);
+    check_mapped(b, "a" EURO, 2, false, "a\0\xAC\x20", 4);
+    check_mapped(b, "\xED\xB2\x80", 2, false, "\x80\xDC", 2);
+    check_mapped(b, PACK "a", 4, false, "\xE6\xF4\x01\0a\0\0\0", 8);
+}
+
+TEST(texts_are_mapped_in_their_width)
+{
+    rlm_blobs *b = open_store("blobs");
+    check_widths(b);
+    CHECK_INT(count_files("blobs"), 5 + 4);
+    rlm_blobs_free(b);
+    b = open_store(NULL);
+    check_widths(b);
+    rlm_blobs_free(b);
+}
+
+TEST(a_wide_form_is_remade_and_looked_at_without_a_trace)
+{
+    int fd, width;
+    bool ascii;
+    char path[200];
+    rlm_blobs *b = open_store("blobs");
+    struct rlm_blob facts = *put(b, RLM_BLOB_TEXT, "a" EURO);
+    CHECK_INT(rlm_blobs_open_mapped(b, &facts, &fd, &width, &ascii, NULL), 0);
+    close(fd);
+    CHECK_INT(count_files("blobs"), 2);
+    rlm_blobs_free(b);
+    b = open_store("blobs"); /* what is not synced is not trusted */
+    CHECK_INT(count_files("blobs"), 1);
+    rlm_blobs_free(b);
+    CHECK_INT(rlm_blobs_open_to_view(file_of("blobs"), &b, NULL), 0);
+    CHECK_INT(rlm_blobs_open_mapped(b, &facts, &fd, &width, &ascii, NULL), 0);
+    CHECK_INT(lseek(fd, 0, SEEK_END), 4);
+    close(fd);
+    CHECK_INT(count_files("blobs"), 1);
+    const struct rlm_blob *blob;
+    CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, RLM_STR("new"), &blob, NULL), RLM_E_INVAL);
+    rlm_blobs_free(b);
+    /* a file that is not what the run says never becomes characters */
+    snprintf(path, sizeof path, "blobs/%s", facts.id);
+    CHECK_INT(chmod(file_of(path), 0600), 0);
+    close(write_file(path,
+                     "a"
+                     "\xF0\x9F\x93",
+                     4));
+    b = open_store("blobs");
+    CHECK_INT(rlm_blobs_open_mapped(b, &facts, &fd, &width, &ascii, NULL), RLM_E_CORRUPT);
+    CHECK_INT(count_files("blobs"), 1);
+    rlm_blobs_free(b);
+}
+
+TEST(a_writer_takes_pieces)
+{
+    rlm_blobs *b = open_store("blobs");
+    rlm_blob_writer *w;
+    const struct rlm_blob *blob, *whole;
+    char piece[1000];
+    static char all[300 * sizeof piece];
+    memset(piece, 'p', sizeof piece);
+    memcpy(piece + 996, PACK, 4);
+    for (int i = 0; i < 300; i++) {
+        memcpy(all + (size_t)i * sizeof piece, piece, sizeof piece);
+    }
+    CHECK_INT(rlm_blob_writer_new(b, RLM_BLOB_TEXT, sizeof all, &w, NULL), 0);
+    /* in pieces that cut characters, small and larger than what is gathered */
+    size_t sizes[] = {1, 997, 1, 100000, 5, 70000, sizeof all}, at = 0;
+    for (size_t i = 0; at < sizeof all; i++) {
+        size_t len = sizes[i] < sizeof all - at ? sizes[i] : sizeof all - at;
+        CHECK_INT(rlm_blob_writer_add(w, all + at, len, NULL), 0);
+        at += len;
+    }
+    CHECK_INT(rlm_blob_writer_add(w, "x", 1, NULL), RLM_E_LIMIT);
+    CHECK_INT(rlm_blob_writer_finish(w, &blob, NULL), 0);
+    CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, (rlm_str){all, sizeof all}, &whole, NULL), 0);
+    CHECK(whole == blob);
+    CHECK_INT(blob->chars, 300 * 997);
+    CHECK_INT(blob->max_char, 0x1F4E6);
+    CHECK_INT(count_files("blobs"), 1);
+    rlm_blobs_free(b);
+}
+
+TEST(what_is_given_up_leaves_nothing)
+{
+    rlm_blobs *b = open_store("blobs");
+    rlm_blob_writer *w;
+    const struct rlm_blob *blob = NULL;
+    rlm_error *err = NULL;
+    CHECK_INT(rlm_blob_writer_new(b, RLM_BLOB_TEXT, 100, &w, NULL), 0);
+    CHECK_INT(rlm_blob_writer_add(w, "ab\xFF", 3, NULL), 0);
+    CHECK_INT(rlm_blob_writer_finish(w, &blob, &err), RLM_E_PARSE);
+    CHECK_CONTAINS(rlm_error_message(err), "byte 2");
+    rlm_error_free(err);
+    CHECK_INT(rlm_blob_writer_new(b, RLM_BLOB_BYTES, 100, &w, NULL), 0);
+    CHECK_INT(rlm_blob_writer_add(w, "ab", 2, NULL), 0);
+    rlm_blob_writer_abort(w);
+    CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, RLM_STR("\xC3"), &blob, NULL), RLM_E_PARSE);
+    CHECK(blob == NULL);
+    CHECK_INT(count_files("blobs"), 0);
+    CHECK_INT(rlm_blobs_disk_bytes(b), 0);
+    /* what a killed process left goes at the next opening */
+    close(write_file("blobs/.new-99-1", "part", 4));
+    rlm_blobs_free(b);
+    b = open_store("blobs");
+    CHECK_INT(count_files("blobs"), 0);
+    rlm_blobs_free(b);
+}
+
+static void check_import(rlm_blobs *b,
+                         const char *bytes,
+                         size_t len,
+                         enum rlm_blob_type type,
+                         enum rlm_blob_type expected,
+                         int64_t bad_offset)
+{
+    struct rlm_blob facts;
+    const struct rlm_blob *same;
+    int64_t offset = 77;
+    int fd = write_file("source", bytes, len);
+    CHECK_INT(rlm_blobs_import(b, fd, type, &facts, &offset, NULL), 0);
+    close(fd);
+    CHECK_INT(facts.type, expected);
+    CHECK_INT(facts.size_bytes, len);
+    CHECK_INT(offset, bad_offset);
+    CHECK(rlm_blobs_find(b, rlm_str_of(facts.id)) == NULL); /* not known before it is registered */
+    CHECK_INT(rlm_blobs_register(b, &facts, NULL), 0);
+    CHECK_INT(rlm_blobs_put(b, expected, (rlm_str){bytes, len}, &same, NULL), 0);
+    CHECK(memcmp(&facts, same, sizeof facts) == 0);
+    rlm_auto_buf struct rlm_buf out = RLM_BUF(len);
+    CHECK_INT(rlm_blobs_read(b, rlm_str_of(facts.id), &out, NULL), 0);
+    CHECK(out.len == len && (len == 0 || memcmp(out.ptr, bytes, len) == 0));
+}
+
+static void check_imports(rlm_blobs *b)
+{
+    enum { LARGE = 9 * 1024 * 1024 + 77 }; /* more than the buffers that two threads share */
+    char *large = malloc(LARGE);
+    uint32_t state = 1;
+    for (size_t i = 0; i < LARGE; i++) {
+        state = state * 1103515245 + 12345;
+        large[i] = (char)('a' + (state >> 16) % 26);
+    }
+    check_import(b, "", 0, RLM_BLOB_AUTO, RLM_BLOB_TEXT, -1);
+    check_import(b, "short", 5, RLM_BLOB_AUTO, RLM_BLOB_TEXT, -1);
+    check_import(b, "sh\xFFrt", 5, RLM_BLOB_AUTO, RLM_BLOB_BYTES, 2);
+    check_import(b, "ab\xE2\x82", 4, RLM_BLOB_AUTO, RLM_BLOB_BYTES, 2);
+    check_import(b, "abc\xED\xB2\x80", 6, RLM_BLOB_AUTO, RLM_BLOB_BYTES, 3); /* not UTF-8 */
+    check_import(b, "abd\xED\xB2\x80", 6, RLM_BLOB_TEXT, RLM_BLOB_TEXT, -1);
+    check_import(b, large, LARGE, RLM_BLOB_AUTO, RLM_BLOB_TEXT, -1);
+    large[LARGE - 5] = '\x80';
+    check_import(b, large, LARGE, RLM_BLOB_AUTO, RLM_BLOB_BYTES, LARGE - 5);
+    check_import(b, large + 1, LARGE - 1, RLM_BLOB_BYTES, RLM_BLOB_BYTES, -1);
+    free(large);
+}
+
+TEST(files_are_imported)
+{
+    rlm_blobs *b = open_store("blobs");
+    check_imports(b);
+    rlm_blobs_free(b);
+    b = open_store(NULL);
+    check_imports(b);
+    rlm_blobs_free(b);
+}
+
+TEST(an_import_that_fails_says_why_and_leaves_nothing)
+{
+    rlm_blobs *b = open_store("blobs");
+    struct rlm_blob facts;
+    rlm_error *err = NULL;
+    int fd = write_file("source", "a\xFF", 2);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_TEXT, &facts, NULL, &err), RLM_E_PARSE);
+    CHECK_CONTAINS(rlm_error_message(err), "byte 1");
+    close(fd);
+    rlm_error_free(err);
+    err = NULL;
+    fd = open(harness_directory(), O_RDONLY);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, &err), RLM_E_INVAL);
+    close(fd);
+    rlm_error_free(err);
+    err = NULL;
+    fd = open(file_of("source"), O_WRONLY);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_BYTES, &facts, NULL, &err), RLM_E_IO);
+    CHECK_INT(rlm_error_errno(err), EBADF);
+    close(fd);
+    rlm_error_free(err);
+    CHECK_INT(count_files("blobs"), 0);
+    rlm_blobs_free(b);
+}
+
+static void *keep_changing(void *arg)
+{
+    int fd = *(int *)arg;
+    for (int i = 0; i < 2000; i++) {
+        char byte = (char)i;
+        if (pwrite(fd, &byte, 1, (off_t)(i * 4099 % (8 * 1024 * 1024))) != 1) {
+            break;
+        }
+    }
+    return NULL;
+}
+
+TEST(what_is_hashed_is_what_is_stored_while_the_file_changes)
+{
+    rlm_blobs *b = open_store("blobs");
+    enum { SIZE = 8 * 1024 * 1024 };
+    char *zeros = calloc(1, SIZE);
+    int fd = write_file("source", zeros, SIZE);
+    for (int i = 0; i < 5; i++) {
+        struct rlm_blob facts;
+        char hash[65];
+        pthread_t writer;
+        struct rlm_buf out = RLM_BUF(SIZE);
+        CHECK_INT(pthread_create(&writer, NULL, keep_changing, &fd), 0);
+        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        pthread_join(writer, NULL);
+        CHECK_INT(rlm_blobs_read(b, rlm_str_of(facts.id), &out, NULL), 0);
+        CHECK_INT(rlm_sha256_of(rlm_buf_str(&out), hash), 0);
+        CHECK_TEXT(hash, facts.id);
+        rlm_buf_deinit(&out);
+    }
+    close(fd);
+    free(zeros);
+    rlm_blobs_free(b);
+}
+
+TEST(a_pipe_is_imported_to_its_end)
+{
+    int pipes[2];
+    struct rlm_blob facts;
+    rlm_blobs *b = open_store("blobs");
+    CHECK_INT(pipe(pipes), 0);
+    CHECK_INT(write(pipes[1], "piped", 5), 5);
+    close(pipes[1]);
+    CHECK_INT(rlm_blobs_import(b, pipes[0], RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+    CHECK_INT(facts.size_bytes, 5);
+    close(pipes[0]);
+    rlm_blobs_free(b);
+}
+
+TEST(a_blob_of_a_journal_must_be_there_and_whole)
+{
+    rlm_blobs *b = open_store("blobs");
+    struct rlm_blob facts = *put(b, RLM_BLOB_TEXT, "value");
+    rlm_blobs_free(b);
+    b = open_store("blobs");
+    CHECK(rlm_blobs_find(b, rlm_str_of(facts.id)) == NULL);
+    CHECK_INT(rlm_blobs_disk_bytes(b), 5);
+    CHECK_INT(rlm_blobs_register(b, &facts, NULL), 0);
+    CHECK_INT(rlm_blobs_find(b, rlm_str_of(facts.id))->chars, 5);
+    struct rlm_blob other = facts;
+    other.id[0] = other.id[0] == 'f' ? 'e' : 'f';
+    CHECK_INT(rlm_blobs_register(b, &other, NULL), RLM_E_NOT_FOUND);
+    facts.size_bytes = 6;
+    rlm_error *err = NULL;
+    CHECK_INT(rlm_blobs_register(b, &facts, &err), RLM_E_CORRUPT);
+    CHECK_CONTAINS(rlm_error_message(err), "5 bytes where the run says 6");
+    rlm_error_free(err);
+    memset(other.id, '.', 64);
+    CHECK_INT(rlm_blobs_register(b, &other, NULL), RLM_E_INVAL);
+    rlm_blobs_free(b);
+}
+
+TEST(a_sync_covers_all_since_the_last_and_what_was_found)
+{
+    rlm_blobs *b = open_store("blobs");
+    CHECK(rlm_blobs_sync_begin(b) == NULL);
+    put(b, RLM_BLOB_TEXT, "one");
+    put(b, RLM_BLOB_TEXT, "two");
+    rlm_blob_sync *s = rlm_blobs_sync_begin(b);
+    CHECK(s != NULL);
+    CHECK(rlm_blobs_sync_begin(b) == NULL);
+    CHECK_INT(rlm_blobs_sync_run(s, NULL), 0);
+    rlm_blobs_sync_end(s);
+    CHECK(rlm_blobs_sync_begin(b) == NULL);
+    char path[200];
+    snprintf(path, sizeof path, "blobs/%s", put(b, RLM_BLOB_TEXT, "three")->id);
+    CHECK_INT(unlink(file_of(path)), 0);
+    rlm_error *err = NULL;
+    s = rlm_blobs_sync_begin(b);
+    CHECK_INT(rlm_blobs_sync_run(s, &err), RLM_E_IO);
+    CHECK_CONTAINS(rlm_error_message(err), "blobs/");
+    rlm_error_free(err);
+    rlm_blobs_sync_end(s); /* it is still to be done */
+    CHECK((s = rlm_blobs_sync_begin(b)) != NULL);
+    rlm_blobs_sync_end(s);
+    rlm_blobs_free(b);
+    b = open_store("blobs");
+    CHECK((s = rlm_blobs_sync_begin(b)) != NULL);
+    CHECK_INT(rlm_blobs_sync_run(s, NULL), 0);
+    rlm_blobs_sync_end(s);
+    rlm_blobs_free(b);
+    b = open_store(NULL);
+    put(b, RLM_BLOB_TEXT, "one");
+    CHECK(rlm_blobs_sync_begin(b) == NULL);
+    rlm_blobs_free(b);
+}
