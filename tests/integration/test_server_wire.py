@@ -204,12 +204,12 @@ def test_own_routes(server):
 
 
 def test_records_are_bounded(make_server):
-    server = make_server(max_records=3, keep_bodies=False)
+    server = make_server(max_records=3, max_body_bytes=2 * len(BODY))
     connection = connect(server)
     for _ in range(5):
         fetch(connection, "POST", "/v1/chat/completions", BODY)
     assert [r.n for r in server.requests] == [3, 4, 5]
-    assert server.requests[0].body is None
+    assert [r.body for r in server.requests] == [None, json.loads(BODY), json.loads(BODY)]
     stats = server.stats()
     assert (stats["requests"], stats["records_dropped"], stats["output_tokens"]) == (5, 2, 5)
 

@@ -57,7 +57,8 @@ def main():
         rules = load_rules(options.rules) if options.rules else ()
         server = ModelServer(
             rules, host=options.host, port=options.port, keys=options.key, models=options.model,
-            allow_fields=None if options.allow_any_field else (), keep_bodies=not options.no_bodies)
+            allow_fields=None if options.allow_any_field else (),
+            **({"max_body_bytes": 0} if options.no_bodies else {}))
     except (OSError, ValueError, KeyError) as exc:
         sys.exit(f"server: rules {options.rules}: {exc}")
     try:

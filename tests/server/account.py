@@ -89,12 +89,13 @@ class PromptCache:
 
 
 class Account:
-    """Totals and records since the last reset. At most `max_records` records are kept, the newest;
-    the totals go on."""
+    """Totals and records since the last reset. At most `max_records` records are kept, the newest,
+    and of these the newest bodies, as far as `max_body_bytes` goes (0: none; an older record's body
+    is None); the totals go on."""
 
-    def __init__(self, max_records=20_000, keep_bodies=True, prices=None):
+    def __init__(self, max_records=20_000, max_body_bytes=256 << 20, prices=None):
         self.max_records = max_records
-        self.keep_bodies = keep_bodies
+        self.max_body_bytes = max_body_bytes
         self.prices = prices or {}
         self.open_requests = 0
         self.open_connections = 0
@@ -104,6 +105,8 @@ class Account:
     def clear(self):
         """Starts anew. Requests that are open stay open, but count no more in the totals."""
         self.records = deque(maxlen=self.max_records)
+        self._with_body = deque()
+        self._body_bytes = 0
         self.sums = Counter()
         self.statuses = Counter()
         self.outcomes = Counter()
@@ -137,6 +140,18 @@ class Account:
         record.received_at = time.monotonic()
         self.records.append(record)
         self._open.add(record)
+
+    def keep_body(self, record, body):
+        """Keeps a body, and drops the oldest ones that it leaves no room for."""
+        record.body = body
+        if not record.bytes_in:
+            return
+        self._with_body.append(record)
+        self._body_bytes += record.bytes_in
+        while self._body_bytes > self.max_body_bytes:
+            oldest = self._with_body.popleft()
+            oldest.body = None
+            self._body_bytes -= oldest.bytes_in
 
     def stall(self):
         """Notes that an answer stalls; its request stays open."""

@@ -122,8 +122,7 @@ class App:
             api.check_auth(request.headers, self.options.keys)
             asked = api.parse(request.body, request.headers, self.options)
         finally:
-            if self.account.keep_bodies:
-                record.body = asked.body if asked else _loose_json(request.body)
+            self.account.keep_body(record, asked.body if asked else _loose_json(request.body))
         asked.n = record.n
         record.model, record.stream = asked.model, asked.stream
         record.max_tokens, record.max_tokens_field = asked.max_tokens, asked.max_tokens_field

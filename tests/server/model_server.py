@@ -18,17 +18,17 @@ class ModelServer:
 
     `rules`: see rules.py. `keys`, `models`, `allow_fields`, `alternate`: see app.Options. `prices`:
     see account.Account.cost. `cache_min_tokens`: the shortest prompt beginning that is cached.
-    `keep_bodies=False` keeps no request bodies (benchmarks). `base_url` is for clients that append
+    `max_records`, `max_body_bytes`: see account.Account. `base_url` is for clients that append
     /chat/completions, `anthropic_url` for those that append /v1/messages.
     """
 
     def __init__(self, rules=(), *, port=0, host="127.0.0.1", keys=None, models=None,
                  allow_fields=(), alternate=False, prices=None, cache_min_tokens=1024,
-                 max_records=20_000, keep_bodies=True):
+                 max_records=20_000, max_body_bytes=256 << 20):
         keys, models = (None if v is None else tuple(v) for v in (keys, models))
         allow_fields = None if allow_fields is None else tuple(allow_fields)
         self.app = App(Options(keys, models, allow_fields, alternate),
-                       Account(max_records, keep_bodies, prices), PromptCache(cache_min_tokens))
+                       Account(max_records, max_body_bytes, prices), PromptCache(cache_min_tokens))
         self.app.set_rules(rules)
         self.host = host
         self.port = port
