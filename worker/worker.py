@@ -1,0 +1,2397 @@
+"""The program inside every session: it holds an agent's namespace and runs its cells.
+
+The host starts `python3 -s -u -c STUB RFD WFD` with a cleared environment (PATH, HOME, LANG, TZ=UTC,
+PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from sys.path, reads
+u32 length and so many bytes of source from RFD, and runs that source, this file, in a module of its
+own with `protocol = (RFD, WFD)`. A host that forks warm interpreters runs the source without
+`protocol`, calls `preload()` once, and `serve(RFD, WFD)` in each child.
+
+The frames are those of docs/protocol.md. Only the standard library, Python 3.8 and newer.
+
+Who does what:
+
+- The main thread blocks in recv while idle, runs the cell itself and sends `finished`. There is no
+  hand-over to another thread in an ordinary cell.
+- The monitor thread sleeps in epoll. While a cell runs, the host's stream is armed there, so that
+  `yield` and `interrupt` are heard in mid-computation; it also empties the pipe that stands on
+  descriptors 1 and 2, and sends `output` frames.
+- Whoever reads the stream holds `Session.reading`: the main thread while idle, while it waits in a
+  synchronous host call and while its event loop has nothing to do; the monitor otherwise.
+- An interrupt is a flag, set by the reader. If the reader is the monitor it also sends a signal
+  (SIGRTMIN + 7, so that a SIGINT or SIGALRM handler of the agent's does not stand in the way), every
+  10 ms until the exception has been raised. The handler raises only when the agent's code is at
+  work, never inside the worker's own.
+"""
+import sys
+
+import _thread
+import ast
+import base64
+import builtins
+import codecs
+import collections
+import collections.abc
+import fcntl
+import io
+import json
+import keyword
+import linecache
+import math
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import time
+import types
+import warnings
+
+WORKER_FILE = "<worker>"
+MAIN_THREAD = _thread.get_ident()
+
+# Kinds and flags of frames.
+OPEN, READY, START, RESUME, SUSPENDED, FINISHED, WAKE, YIELD, INTERRUPT, CLOSE = range(1, 11)
+TEXT, BYTES, BODY, CREDIT, BLOB, SYNC, OUTPUT, FATAL = range(11, 19)
+END, DESCRIPTOR, HAS_BODY = 1, 2, 4
+
+HEADER = struct.Struct("<IBBHQ")
+CREDIT_PAYLOAD = struct.Struct("<I")
+MAX_PAYLOAD = 1 << 20
+MAX_CHUNK = 256 * 1024
+MAX_CONTROL = 64 * 1024
+MAX_VALUE = 1 << 30
+FIRST_CREDIT = 1 << 20
+STREAM_FROM = 64 * 1024
+
+MAX_DEPTH = 100
+PIPE_LOOK_SECONDS = 0.0005
+OUTPUT_SECONDS = 0.2
+OUTPUT_FRAME_CHARS = 48 * 1024
+ECHO_CHARS = 64 * 1024
+TRACEBACK_CHARS = 20000
+SETTLE_SECONDS = 1.0
+IDLE_TICKS = 10
+SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+quote = json.encoder.encode_basestring_ascii
+scan_json = json.JSONDecoder().scan_once
+monotonic = time.monotonic
+
+
+# ---- exceptions and values that the agent's code sees --------------------------------------------
+
+
+class CellEnded(BaseException):
+    """The answer was accepted: the cell ends. Nothing needs to catch this."""
+
+
+# Event loops hand on only KeyboardInterrupt and SystemExit at once; of any other BaseException in a
+# task the cell would not hear while it waits for something else.
+class CellInterrupted(KeyboardInterrupt):
+    """The host ends the cell: a clock ran out or the run is stopped."""
+
+
+class StopLoop(KeyboardInterrupt):
+    """Leaves the event loop of a cell whose answer was accepted inside a task."""
+
+
+class InputNameError(NameError):
+    """A name that belongs to an input or to the API was given a new value."""
+
+
+class HostCallError(Exception):
+    """A host call failed; `reason`, `message` and `agent_id` say how."""
+
+    def __init__(self, message="", reason="", agent_id=""):
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.agent_id = agent_id
+
+
+class ToolInterrupted(HostCallError):
+    """A call was under way when the session was interrupted; whether it had an effect is unknown."""
+
+
+class Failure(str):
+    """Stands where a result would: a child or prompt that failed. The text is `[reason: message]`."""
+
+    def __new__(cls, reason="", message="", agent_id=""):
+        self = super().__new__(cls, "[%s: %s]" % (reason, message))
+        self.reason = reason
+        self.message = message
+        self.agent_id = agent_id
+        return self
+
+    def __reduce__(self):
+        return (Failure, (self.reason, self.message, self.agent_id))
+
+
+AGENT_CLASSES = (CellEnded, CellInterrupted, InputNameError, HostCallError, ToolInterrupted, Failure)
+for _class in AGENT_CLASSES:
+    _class.__module__ = "__main__"
+
+ERROR_CLASSES = {
+    "ValueError": ValueError,
+    "TypeError": TypeError,
+    "KeyError": KeyError,
+    "FileNotFoundError": FileNotFoundError,
+}
+
+
+def make_error(error):
+    """The exception for the error of a RESULT."""
+    kind = error.get("type", "")
+    message = error.get("message", "")
+    if kind == "CellEnded":
+        return CellEnded(message)
+    known = ERROR_CLASSES.get(kind)
+    if known is not None:
+        return known(message)
+    of_host = ToolInterrupted if kind == "ToolInterrupted" else HostCallError
+    return of_host(message, error.get("reason") or "", error.get("agent_id") or "")
+
+
+# ---- output --------------------------------------------------------------------------------------
+
+
+class Output:
+    """What cells print: the first half of the limit, then a ring of the tail. Any thread may add."""
+
+    def __init__(self, limit):
+        self.lock = _thread.RLock()
+        self.half = max(limit // 2, 1)
+        self.changes = 0
+        self.pipe = -1
+        self.next_look = 0.0
+        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self.clear()
+
+    def clear(self):
+        self.head = []
+        self.room = self.half
+        self.tail = []
+        self.tail_chars = 0
+        self.omitted = 0
+
+    def add(self, text):
+        with self.lock:
+            chars = len(text)
+            self.changes += 1
+            if chars <= self.room:
+                self.head.append(text)
+                self.room -= chars
+                if len(self.head) > 4096:
+                    self.head = ["".join(self.head)]
+            else:
+                self.add_to_tail(text, chars)
+
+    def add_to_tail(self, text, chars):
+        start = self.room
+        if start:
+            self.head.append(text[:start])
+            self.room = 0
+        if chars - start >= self.half:
+            self.omitted += self.tail_chars + chars - start - self.half
+            self.tail = [text[chars - self.half:]]
+            self.tail_chars = self.half
+            return
+        self.tail.append(text[start:] if start else text)
+        self.tail_chars += chars - start
+        if self.tail_chars > 2 * self.half:
+            self.cut_tail()
+        elif len(self.tail) > 4096:
+            self.tail = ["".join(self.tail)]
+
+    def cut_tail(self):
+        cut = self.tail_chars - self.half
+        if cut > 0:
+            self.tail = ["".join(self.tail)[cut:]]
+            self.tail_chars = self.half
+            self.omitted += cut
+
+    def text(self, limit=None):
+        """The text and how many characters it lacks; `limit`: no more than about so many."""
+        with self.lock:
+            self.cut_tail()
+            head = "".join(self.head)
+            tail = "".join(self.tail)
+            omitted = self.omitted
+        if limit is not None and len(head) + len(tail) > limit:
+            if not omitted:
+                head, tail = head + tail, ""
+                tail = head[len(head) - limit // 2:]
+                omitted = len(head) - 2 * (limit // 2)
+                head = head[:limit // 2]
+            else:
+                omitted += max(len(head) - limit // 2, 0) + max(len(tail) - limit // 2, 0)
+                head = head[:limit // 2]
+                tail = tail[max(len(tail) - limit // 2, 0):]
+        if omitted:
+            return "%s\n... [%s characters omitted] ...\n%s" % (head, format(omitted, ","), tail), omitted
+        return head + tail, 0
+
+    def take(self):
+        """The text of the cell that ends, and the number of characters it lacks."""
+        with self.lock:
+            if self.tail_chars or self.omitted:
+                result = self.text()
+            else:
+                result = "".join(self.head), 0
+            self.clear()
+            return result
+
+    def drain(self):
+        """Takes what stands in the pipe of descriptors 1 and 2; never waits."""
+        with self.lock:
+            for _ in range(16):
+                try:
+                    data = os.read(self.pipe, 65536)
+                except OSError:
+                    break
+                if data:
+                    self.add(self.decoder.decode(data))
+                if len(data) < 65536:
+                    break
+            self.next_look = monotonic() + PIPE_LOOK_SECONDS
+
+    def open_pipe(self):
+        """Puts a pipe on descriptors 1 and 2, and nothing on 0."""
+        self.pipe, write_end = os.pipe()
+        os.set_blocking(self.pipe, False)
+        for number in (1, 2):
+            os.dup2(write_end, number)
+        os.close(write_end)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+
+class OutputBytes(io.BufferedIOBase):
+    """`sys.stdout.buffer`."""
+
+    def __init__(self, stream):
+        self.stream = stream
+        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, data):
+        if isinstance(data, str):
+            raise TypeError("a bytes-like object is required, not 'str'")
+        data = bytes(data)
+        self.stream.write(self.decoder.decode(data))
+        return len(data)
+
+    def flush(self):
+        pass
+
+    def writable(self):
+        return True
+
+    def fileno(self):
+        return self.stream.fileno()
+
+    def isatty(self):
+        return False
+
+    def close(self):
+        pass
+
+    @property
+    def raw(self):
+        return self
+
+    @property
+    def name(self):
+        return self.stream.name
+
+
+class OutputStream(io.TextIOBase):
+    """`sys.stdout` and `sys.stderr`."""
+
+    encoding = "utf-8"
+    errors = "surrogateescape"
+    newlines = None
+    mode = "w"
+    line_buffering = False
+    write_through = True
+
+    def __init__(self, session, number, name):
+        self.session = session
+        self.output = session.output
+        self.number = number
+        self.name = name
+        self.buffer = OutputBytes(self)
+
+    def write(self, text):
+        if type(text) is not str:
+            if not isinstance(text, str):
+                raise TypeError("write() argument must be str, not %s" % type(text).__name__)
+            text = str.__str__(text)
+        output = self.output
+        if output is None:
+            write_all(self.number, text.encode("utf-8", "backslashreplace"))
+            return len(text)
+        if monotonic() > output.next_look:
+            output.drain()
+        output.add(text)
+        return len(text)
+
+    def writable(self):
+        return True
+
+    def readable(self):
+        return False
+
+    def fileno(self):
+        return self.number
+
+    def isatty(self):
+        return False
+
+    def flush(self):
+        pass
+
+    def close(self):
+        pass
+
+    def reconfigure(self, **options):
+        pass
+
+
+class NoInput(io.TextIOBase):
+    """`sys.stdin`: always at its end, and never closed (`exit()` would)."""
+
+    encoding = "utf-8"
+    errors = "surrogateescape"
+    name = "<stdin>"
+    mode = "r"
+
+    def read(self, size=-1):
+        return ""
+
+    def readline(self, size=-1):
+        return ""
+
+    def readable(self):
+        return True
+
+    def fileno(self):
+        return 0
+
+    def isatty(self):
+        return False
+
+    def close(self):
+        pass
+
+    @property
+    def buffer(self):
+        return io.BytesIO()
+
+
+def write_all(fd, data):
+    data = memoryview(data)
+    while data:
+        data = data[os.write(fd, data):]
+
+
+# ---- frames --------------------------------------------------------------------------------------
+
+
+def leave(status=0):
+    """Ends the process at once; the host ends what it started."""
+    os._exit(status)
+
+
+def move_high(fd):
+    """A close-on-exec copy out of the way of what the agent's code opens."""
+    for lowest in (700, 200, 60, 10):
+        try:
+            return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+        except OSError:
+            continue
+    return os.dup(fd)
+
+
+class Channel:
+    """Frames over the host's stream. Many may send; one reads at a time (Session.reading)."""
+
+    def __init__(self, rfd, wfd):
+        self.rfd = move_high(rfd)
+        self.wfd = self.rfd if rfd == wfd else move_high(wfd)
+        for fd in {rfd, wfd}:
+            if fd > 2:
+                os.close(fd)
+        for fd in {self.rfd, self.wfd}:
+            os.set_blocking(fd, True)
+        self.socket = None
+        if self.rfd == self.wfd:
+            try:
+                self.socket = socket.socket(fileno=self.rfd)
+            except OSError:
+                pass
+        self.send_lock = _thread.allocate_lock()
+        self.sent = 0
+        self.received = 0
+        self.buffer = bytearray()
+        self.descriptors = collections.deque()
+        self.streams_in = {}
+        self.owed = {}
+        self.bodies = {}
+        self.blobs_in = {}
+        self.credit = {}
+        self.last_stream = 0
+        self.on_blob = None
+        self.wait_for_credit = None
+
+    # Sending.
+
+    def send_frame(self, kind, payload, flags=0, stream=0):
+        with self.send_lock:
+            self.sent += 1
+            data = HEADER.pack(len(payload), kind, flags, stream, self.sent) + payload
+            try:
+                if self.socket is None:
+                    write_all(self.wfd, data)
+                else:
+                    sent = self.socket.send(data)
+                    if sent < len(data):
+                        self.socket.sendall(memoryview(data)[sent:])
+            except OSError:
+                leave()
+
+    def send(self, kind, payload):
+        """A control frame; what is too large for one goes ahead as a body."""
+        if len(payload) <= MAX_CONTROL:
+            self.send_frame(kind, payload)
+        else:
+            self.send_frame(kind, b"", HAS_BODY, self.send_body(payload))
+
+    def send_body(self, payload):
+        view = memoryview(payload)
+        return self.send_stream(
+            BODY, (view[i:i + MAX_CHUNK] for i in range(0, len(payload), MAX_CHUNK)))
+
+    def send_stream(self, kind, chunks):
+        """Sends the chunks (at most MAX_CHUNK each) as far as credit goes; the stream's number."""
+        with self.send_lock:
+            number = self.last_stream
+            while True:
+                number = number % 65535 + 1
+                if number not in self.credit:
+                    break
+            self.last_stream = number
+            self.credit[number] = FIRST_CREDIT
+        used = 0
+        try:
+            for chunk in chunks:
+                used += len(chunk)
+                while self.credit[number] < used:
+                    self.wait_for_credit()
+                self.send_frame(kind, bytes(chunk), 0, number)
+        finally:
+            self.send_frame(kind, b"", END, number)
+            del self.credit[number]
+        return number
+
+    # Receiving.
+
+    def receive(self, block):
+        """The frames that have come, as (kind, payload); waits for bytes if `block`."""
+        data = self.read(block)
+        if data is None:
+            return ()
+        if not data:
+            leave()
+        if not self.buffer:
+            length, kind, flags, stream, sequence = HEADER.unpack_from(data) if len(data) >= 16 else (-1,) * 5
+            if len(data) == 16 + length and kind < TEXT and not flags:
+                self.check(kind, length, sequence)
+                return ((kind, data[16:]),)
+        self.buffer += data
+        return self.cut()
+
+    def read(self, block):
+        if self.socket is None:
+            if not block and not select.select([self.rfd], [], [], 0)[0]:
+                return None
+            return os.read(self.rfd, 65536)
+        try:
+            data, ancillary, _, _ = self.socket.recvmsg(65536, 256, 0 if block else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        except ConnectionError:
+            leave()
+        if ancillary:
+            for level, kind, content in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    numbers = struct.unpack("%di" % (len(content) // 4), content[:len(content) // 4 * 4])
+                    for fd in numbers:
+                        self.descriptors.append(move_high(fd))
+                        os.close(fd)
+        return data
+
+    def check(self, kind, length, sequence):
+        self.received += 1
+        if sequence != self.received or length > MAX_PAYLOAD:
+            self.fatal("frame %d of kind %d came where frame %d was due" % (sequence, kind, self.received))
+
+    def fatal(self, message):
+        self.send_frame(FATAL, ('{"message":%s}' % quote(message)).encode()[:MAX_CONTROL])
+        leave(1)
+
+    def cut(self):
+        buffer = self.buffer
+        frames = []
+        while len(buffer) >= 16:
+            length, kind, flags, stream, sequence = HEADER.unpack_from(buffer)
+            if length > MAX_PAYLOAD:
+                self.check(kind, length, sequence)
+            if len(buffer) < 16 + length:
+                break
+            payload = bytes(memoryview(buffer)[16:16 + length])
+            del buffer[:16 + length]
+            self.check(kind, length, sequence)
+            if flags & HAS_BODY:
+                payload = self.bodies.pop(stream)
+            if kind in (TEXT, BYTES, BODY):
+                self.add_to_stream(kind, flags, stream, payload)
+            elif kind == CREDIT:
+                if stream in self.credit:
+                    self.credit[stream] += CREDIT_PAYLOAD.unpack(payload)[0]
+            elif kind == BLOB:
+                self.begin_blob(flags, stream, scan_json(payload.decode(), 0)[0])
+            elif kind == SYNC:
+                self.send_frame(SYNC, b'{"received":%d}' % self.received)
+            else:
+                frames.append((kind, payload))
+        return frames
+
+    def add_to_stream(self, kind, flags, stream, payload):
+        chunks = self.streams_in.setdefault(stream, [])
+        chunks.append(payload)
+        if not flags & END:
+            owed = self.owed.get(stream, 0) + len(payload)
+            if owed >= MAX_CHUNK:
+                self.send_frame(CREDIT, CREDIT_PAYLOAD.pack(owed), 0, stream)
+                owed = 0
+            self.owed[stream] = owed
+            return
+        del self.streams_in[stream]
+        self.owed.pop(stream, None)
+        if kind == BODY:
+            self.bodies[stream] = b"".join(chunks)
+        elif stream in self.blobs_in:
+            data = b"".join(chunks)
+            del chunks
+            self.on_blob(self.blobs_in.pop(stream), data, -1)
+
+    def begin_blob(self, flags, stream, about):
+        if flags & DESCRIPTOR:
+            if not self.descriptors:
+                self.fatal("a blob's descriptor did not come with it")
+            self.on_blob(about, None, self.descriptors.popleft())
+        else:
+            self.blobs_in[stream] = about
+
+    def close_in_child(self):
+        """After a fork: the child must not speak in the session's name."""
+        for fd in {self.rfd, self.wfd}:
+            try:
+                os.close(fd)
+            except OSError:
+                pass
+
+
+# ---- texts that are mapped -----------------------------------------------------------------------
+
+
+class MappedText:
+    """Makes objects of exactly type `str` whose characters are a mapped file.
+
+    An instance of a subclass of `str` holds its characters outside of the object, so its data pointer
+    can be changed. It is made from one character of the same kind, which sets all bits of its state;
+    then data and length are exchanged, the collector forgets it, and its type becomes `str`. It is
+    never freed. All offsets are checked against what must stand there before anything is written.
+    """
+
+    SAMPLES = {(1, True): "a", (1, False): "\xe9", (2, False): "\u0101", (4, False): "\U00010001"}
+
+    def __init__(self):
+        import ctypes
+        import gc
+
+        self.ctypes = ctypes
+        self.gc = gc
+        old = sys.version_info < (3, 12)
+        self.utf8_length = 48 if old else 40
+        self.utf8 = self.utf8_length + 8
+        self.wstr = 40 if old else None
+        self.wstr_length = self.utf8 + 8 if old else None
+        self.data = self.utf8 + (16 if old else 8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.mmap = libc.mmap
+        self.mmap.restype = ctypes.c_void_p
+        self.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                              ctypes.c_long]
+        self.untrack = ctypes.pythonapi.PyObject_GC_UnTrack
+        self.untrack.argtypes = [ctypes.py_object]
+        self.untrack.restype = None
+
+    def word(self, obj, offset):
+        return self.ctypes.c_ssize_t.from_address(id(obj) + offset)
+
+    def new(self, fd, chars, width, is_ascii):
+        """The text in a file of `chars` units of `width` bytes; raises where the layout is unknown."""
+        sample = self.SAMPLES[width, is_ascii]
+        kept_class = type("Text", (str,), {"__slots__": ()})
+        text = kept_class(sample)
+        if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
+            raise RuntimeError("the interpreter is no 64-bit CPython")
+        if (self.word(text, 8).value != id(kept_class) or self.word(text, 16).value != 1
+                or kept_class.__basicsize__ != self.data + 8):
+            raise RuntimeError("the interpreter lays out texts in an unknown way")
+        at = self.word(text, self.data).value
+        expected = ord(sample).to_bytes(width, sys.byteorder)
+        if not at or self.ctypes.string_at(at, width) != expected:
+            raise RuntimeError("the interpreter lays out texts in an unknown way")
+        if is_ascii and self.word(text, self.utf8).value != at:
+            raise RuntimeError("the interpreter lays out ASCII texts in an unknown way")
+        base = self.map(fd, chars * width)
+        self.word(text, self.data).value = base
+        self.word(text, 16).value = chars
+        self.word(text, 24).value = -1
+        self.word(text, self.utf8).value = base if is_ascii else 0
+        self.word(text, self.utf8_length).value = chars if is_ascii else 0
+        if self.wstr is not None and width == 4:
+            self.word(text, self.wstr).value = base
+            self.word(text, self.wstr_length).value = chars
+        if self.gc.is_tracked(text):
+            self.untrack(text)
+        self.ctypes.pythonapi.Py_IncRef(self.ctypes.py_object(text))
+        self.word(text, 8).value = id(str)
+        return text
+
+    def map(self, fd, size):
+        """Maps the file with at least four zero bytes behind it."""
+        page = os.sysconf("SC_PAGE_SIZE")
+        whole = (size // page + 1) * page
+        base = self.mmap(None, whole, 1, 0x22, -1, 0)
+        if base in (None, self.ctypes.c_void_p(-1).value):
+            raise MemoryError("no room to map %d bytes" % size)
+        if size and self.mmap(base, size, 1, 0x02 | 0x10, fd, 0) != base:
+            raise OSError(self.ctypes.get_errno(), "cannot map a text")
+        return base
+
+    def check_itself(self):
+        """Raises unless texts made this way behave."""
+        for (width, is_ascii), sample in self.SAMPLES.items():
+            plain = sample * 5000 + "xyz" + sample
+            data = encode_units(plain, width)
+            fd = os.memfd_create("rlmflow") if hasattr(os, "memfd_create") else -1
+            if fd < 0:
+                import tempfile
+
+                fd, name = tempfile.mkstemp()
+                os.unlink(name)
+            try:
+                write_all(fd, data)
+                text = self.new(fd, len(plain), width, is_ascii)
+            finally:
+                os.close(fd)
+            if not (type(text) is str and text == plain and hash(text) == hash(plain)
+                    and text[4999:5004] == plain[4999:5004] and text.find("xyz") == 5000
+                    and text.isascii() == is_ascii and {text: 1}[plain] == 1
+                    and text.encode() == plain.encode() and len(text + "!") == len(plain) + 1):
+                raise RuntimeError("a mapped text of width %d misbehaves" % width)
+
+
+def encode_units(text, width):
+    """The text as units of 1, 2 or 4 bytes in this machine's order."""
+    little = sys.byteorder == "little"
+    codec = {1: "latin-1", 2: "utf-16-le" if little else "utf-16-be", 4: "utf-32-le" if little else "utf-32-be"}
+    return text.encode(codec[width], "strict" if width == 1 else "surrogatepass")
+
+
+def decode_units(data, width):
+    little = sys.byteorder == "little"
+    codec = {1: "latin-1", 2: "utf-16-le" if little else "utf-16-be", 4: "utf-32-le" if little else "utf-32-be"}
+    return data.decode(codec[width], "strict" if width == 1 else "surrogatepass")
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+class Values:
+    """The encoding of values, both ways, and the blobs that this session was given."""
+
+    def __init__(self, session):
+        self.session = session
+        self.channel = session.channel
+        self.channel.on_blob = self.take_blob
+        self.by_hash = {}
+        self.hashes = {}
+        self.mapper = None
+        self.why = None
+
+    def start_mapping(self):
+        try:
+            self.mapper = MappedText()
+            self.mapper.check_itself()
+        except Exception as e:
+            self.mapper = None
+            self.why = str(e) or type(e).__name__
+
+    # Blobs.
+
+    def take_blob(self, about, data, fd):
+        value = self.blob_from_descriptor(about, fd) if fd >= 0 else data
+        if fd < 0 and about["type"] == "text":
+            value = data.decode("utf-8", "surrogatepass")
+        self.by_hash[about["id"]] = value
+        self.hashes[id(value)] = about["id"]
+
+    def blob_from_descriptor(self, about, fd):
+        try:
+            if about["type"] != "text":
+                return read_whole(fd, about["bytes"])
+            chars, width = about["chars"], about["width"]
+            size = chars * width
+            if self.mapper is not None and chars and os.fstat(fd).st_size == size:
+                return self.mapper.new(fd, chars, width, bool(about["ascii"]))
+            return decode_units(read_whole(fd, size), width)
+        finally:
+            os.close(fd)
+
+    # To the agent.
+
+    def decode_object(self, obj):
+        """`object_hook` of the JSON decoder."""
+        if len(obj) != 1:
+            return obj
+        (key, value), = obj.items()
+        if not key.startswith("$"):
+            return obj
+        if key == "$blob":
+            return self.by_hash[value]
+        if key == "$failure":
+            return Failure(value.get("reason", ""), value.get("message", ""), value.get("agent_id", ""))
+        if key == "$bytes":
+            return base64.b64decode(value)
+        if key == "$tuple":
+            return tuple(value)
+        if key == "$set":
+            return {as_key(v) for v in value}
+        if key == "$float":
+            return float(value)
+        if key == "$dict":
+            return {as_key(k): v for k, v in value}
+        if key == "$dir":
+            return DirectoryInput(self.session, value["name"], value["files"])
+        return obj
+
+    # From the agent.
+
+    def encode(self, value, path, depth=0, above=()):
+        """What JSON is made of; `path` names the value in errors. Sends big texts and bytes."""
+        kind = type(value)
+        if kind is str:
+            return self.encode_text(value) if len(value) >= 256 else value
+        if value is None or kind is bool or kind is int:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if kind in (list, dict, tuple, set, frozenset):
+            if id(value) in above:
+                raise ValueError("%s contains itself" % path)
+            if depth >= MAX_DEPTH:
+                raise ValueError("%s is nested more than %d deep" % (path, MAX_DEPTH))
+            return self.encode_container(value, kind, path, depth + 1, above + (id(value),))
+        if kind is bytes:
+            return self.encode_bytes(value)
+        if kind is DirectoryInput:
+            return {"$dir": {"name": value.name}}
+        return self.encode_other(value, path, depth, above)
+
+    def encode_container(self, value, kind, path, depth, above):
+        encode = self.encode
+        if kind is dict:
+            if all(type(k) is str and not k.startswith("$") for k in value):
+                return {k: encode(v, Path(path, k), depth, above) for k, v in value.items()}
+            return {"$dict": [[encode(k, Path(path, k), depth, above), encode(v, Path(path, k), depth, above)]
+                              for k, v in value.items()]}
+        items = [encode(v, Path(path, i), depth, above) for i, v in enumerate(value)]
+        if kind is list:
+            return items
+        return {"$tuple" if kind is tuple else "$set": items}
+
+    def encode_text(self, value):
+        known = self.hashes.get(id(value))
+        if known is not None:
+            return {"$blob": known}
+        chars = len(value)
+        if chars < STREAM_FROM and (
+                chars * 4 < STREAM_FROM or len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM):
+            return value
+        step = MAX_CHUNK // 4
+        self.check_size(chars)
+        return {"$stream": self.channel.send_stream(TEXT, (
+            value[i:i + step].encode("utf-8", "surrogatepass") for i in range(0, chars, step)))}
+
+    def encode_bytes(self, value):
+        known = self.hashes.get(id(value))
+        if known is not None:
+            return {"$blob": known}
+        if len(value) < STREAM_FROM:
+            return {"$bytes": base64.b64encode(value).decode()}
+        self.check_size(len(value))
+        return {"$stream": self.channel.send_stream(BYTES, (
+            value[i:i + MAX_CHUNK] for i in range(0, len(value), MAX_CHUNK)))}
+
+    @staticmethod
+    def check_size(size):
+        if size > MAX_VALUE:
+            raise ValueError("a value of %s bytes is too large to send; the limit is 1 GiB" % format(size, ","))
+
+    def encode_other(self, value, path, depth, above):
+        """Subclasses of plain types go as these; for everything else the error says what to do."""
+        for base, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
+            if isinstance(value, base):
+                return self.encode(plain(value), path, depth, above)
+        if isinstance(value, dict):
+            return self.encode(dict(value), path, depth, above + (id(value),))
+        if isinstance(value, list):
+            return self.encode(list(value), path, depth, above + (id(value),))
+        if isinstance(value, tuple):
+            return self.encode(tuple(value), path, depth, above + (id(value),))
+        if isinstance(value, (bytearray, memoryview)):
+            return self.encode(bytes(value), path, depth, above)
+        raise TypeError("%s is %s, which cannot be sent to the host%s" % (
+            path, describe_kind(value), advice_for(value)))
+
+
+def as_key(value):
+    """Sets inside of sets and keys were frozen sets."""
+    if type(value) is set:
+        return frozenset(value)
+    return tuple(map(as_key, value)) if type(value) is tuple else value
+
+
+class Path:
+    """`specs[2]["inputs"]`, put together only when an error needs it."""
+
+    __slots__ = ("above", "key")
+
+    def __init__(self, above, key):
+        self.above = above
+        self.key = key
+
+    def __str__(self):
+        key = repr(self.key) if not isinstance(self.key, str) else quote(self.key)
+        return "%s[%s]" % (self.above, key[:80])
+
+
+def describe_kind(value):
+    kind = type(value)
+    if isinstance(value, types.CoroutineType):
+        return "a coroutine (`await` is missing)"
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = "%s.%s" % (kind.__module__, name)
+    if isinstance(value, type):
+        return "the class %s" % value.__qualname__
+    return "%s %s" % ("an" if name[0] in "aeiouAEIOU" else "a", name)
+
+
+def advice_for(value):
+    module = type(value).__module__.split(".")[0]
+    name = type(value).__name__
+    if isinstance(value, type) and hasattr(value, "model_json_schema"):
+        return "; use %s.model_json_schema()" % value.__name__
+    if module == "numpy":
+        return "; use .tolist()" if name == "ndarray" else "; use .item()"
+    if module == "pandas":
+        return "; use .to_dict()" if name in ("DataFrame", "Series") else "; convert it with str()"
+    if hasattr(type(value), "__dataclass_fields__"):
+        return "; use dataclasses.asdict()"
+    if hasattr(value, "model_dump"):
+        return "; use .model_dump()"
+    if module == "datetime":
+        return "; use .isoformat()" if hasattr(value, "isoformat") else "; use .total_seconds()"
+    if isinstance(value, os.PathLike) or name in ("Decimal", "Fraction", "UUID"):
+        return "; use str()"
+    if isinstance(value, collections.abc.Iterator) or name in ("range", "dict_keys", "dict_values", "dict_items"):
+        return "; use list()"
+    if name in ("function", "builtin_function_or_method", "method"):
+        return ""
+    return "; send None, bool, int, float, str, bytes, or lists, tuples, sets and dicts of these"
+
+
+def read_whole(fd, size):
+    chunks = []
+    at = 0
+    while at < size:
+        chunk = os.pread(fd, min(size - at, 1 << 24), at)
+        if not chunk:
+            raise ValueError("a blob's file is shorter than the blob")
+        chunks.append(chunk)
+        at += len(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+# ---- the session: who has the word, calls and their results --------------------------------------
+
+
+class Call:
+    """A host call that waits for its answer; `event` or `future` is its waiter's."""
+
+    __slots__ = ("id", "body", "loop", "future", "event", "done", "value", "error")
+
+    def __init__(self, body):
+        self.id = 0
+        self.body = body
+        self.loop = self.future = self.event = self.error = self.value = None
+        self.done = False
+
+    def answer(self, value, error):
+        """Hands the result to its waiter, in whatever thread that is."""
+        self.value = value
+        self.error = error
+        self.done = True
+        if self.event is not None:
+            self.event.release()
+        elif self.future is not None:
+            if asyncio_running_loop() is self.loop or self.loop.is_closed():
+                self.settle()
+            else:
+                try:
+                    self.loop.call_soon_threadsafe(self.settle)
+                except RuntimeError:
+                    pass
+
+    def settle(self):
+        if not self.future.done() and not self.loop.is_closed():
+            self.future.set_result(None)
+
+    def result(self):
+        if self.error is not None:
+            raise make_error(self.error)
+        return self.value
+
+
+def asyncio_running_loop():
+    asyncio = sys.modules.get("asyncio")
+    return asyncio._get_running_loop() if asyncio is not None else None
+
+
+class Session:
+    """State that the threads share. `lock` guards the word and the calls."""
+
+    def __init__(self, rfd, wfd):
+        self.channel = Channel(rfd, wfd)
+        self.channel.wait_for_credit = self.wait_for_credit
+        self.output = Output(1 << 20)
+        self.values = Values(self)
+        self.scan_values = json.JSONDecoder(object_hook=self.values.decode_object).scan_once
+        self.lock = _thread.RLock()
+        self.reading = _thread.allocate_lock()
+        self.reader = None
+        self.monitor = Monitor(self)
+        self.cell = 0
+        self.in_cell = False
+        self.has_word = False
+        self.woken = False
+        self.ended = False
+        self.forked = False
+        self.interrupt = None
+        self.new_calls = []
+        self.pending = {}
+        self.unanswered = set()
+        self.last_id = 0
+        self.starts = collections.deque()
+        self.opened = None
+
+    # Frames that come.
+
+    def pump(self, block):
+        """Reads and handles what has come; the caller holds `reading`."""
+        for kind, payload in self.channel.receive(block):
+            self.handle(kind, payload)
+
+    def handle(self, kind, payload):
+        if kind == RESUME:
+            self.resumed(scan_whole(self.scan_values, payload))
+        elif kind == START:
+            self.starts.append(scan_whole(scan_json, payload))
+        elif kind == YIELD:
+            with self.lock:
+                if self.has_word:
+                    self.suspend()
+        elif kind == INTERRUPT:
+            if self.in_cell or self.starts:
+                self.interrupt = scan_whole(scan_json, payload)
+        elif kind == CLOSE:
+            leave()
+        elif kind == OPEN:
+            self.opened = scan_whole(self.scan_values, payload)
+
+    def resumed(self, message):
+        with self.lock:
+            self.has_word = True
+            was_woken, self.woken = self.woken, False
+            for result in message["results"]:
+                self.unanswered.discard(result["id"])
+                call = self.pending.pop(result["id"], None)
+                if call is not None:
+                    call.answer(result.get("value"), result.get("error"))
+            if was_woken and self.new_calls:
+                self.suspend()
+
+    def start_reading(self):
+        """The main thread takes the stream; returns when no other reads it."""
+        self.monitor.disarm()
+        self.reading.acquire()
+        self.reader = MAIN_THREAD
+
+    def stop_reading(self):
+        self.reader = None
+        self.reading.release()
+        self.monitor.arm()
+
+    def wait_for_credit(self):
+        if self.reader == _thread.get_ident():
+            self.pump(True)
+        else:
+            time.sleep(0.0005)
+
+    def check_interrupt(self):
+        if self.interrupt is not None and _thread.get_ident() == MAIN_THREAD and self.in_cell:
+            self.raise_interrupt()
+
+    def raise_interrupt(self):
+        message, self.interrupt = self.interrupt.get("message", ""), None
+        raise CellInterrupted(message)
+
+    # The word.
+
+    def suspend(self):
+        """Gives the word back, with the calls that are new; `lock` is held."""
+        self.has_word = False
+        calls, self.new_calls = self.new_calls, []
+        texts = []
+        for call in calls:
+            self.last_id += 1
+            call.id = self.last_id
+            self.pending[call.id] = call
+            self.unanswered.add(call.id)
+            texts.append('{"id":%d,%s' % (call.id, call.body))
+        payload = '{"calls":[%s],"pending":[%s]}' % (",".join(texts), ",".join(map(str, self.pending)))
+        self.channel.send(SUSPENDED, payload.encode())
+
+    def offer(self):
+        """There is nothing to do but to wait: makes the calls that are new."""
+        with self.lock:
+            if self.new_calls:
+                if self.has_word:
+                    self.suspend()
+                else:
+                    self.wake()
+
+    def wake(self):
+        if not self.woken:
+            self.woken = True
+            self.channel.send_frame(WAKE, b"{}")
+
+    # Calls.
+
+    def new_call(self, name, args, kwargs):
+        if self.forked:
+            raise RuntimeError("%s() works in the session's own process only, not in one that it forked" % name)
+        if self.ended:
+            raise CellEnded("the answer was accepted")
+        encode = self.values.encode
+        body = json.dumps({
+            "name": name,
+            "args": [encode(value, root) for root, value in args],
+            "kwargs": {key: encode(value, key) for key, value in kwargs.items()},
+        })
+        return Call(body[1:])
+
+    def register(self, call):
+        with self.lock:
+            if not self.in_cell:
+                raise HostCallError("no cell is running; host calls are possible while one runs",
+                                    "no_cell", "")
+            self.new_calls.append(call)
+
+    def forget(self, call):
+        """Nobody waits for this answer any more."""
+        with self.lock:
+            if call.id:
+                self.pending.pop(call.id, None)
+            elif call in self.new_calls:
+                self.new_calls.remove(call)
+
+    def call(self, name, args=(), kwargs={}):
+        """A host call that blocks its thread; args are (path, value) pairs."""
+        return self.perform(self.new_call(name, args, kwargs))
+
+    def perform(self, call):
+        is_main = _thread.get_ident() == MAIN_THREAD
+        if not is_main:
+            call.event = _thread.allocate_lock()
+            call.event.acquire()
+        self.register(call)
+        try:
+            if is_main:
+                self.wait_in_main(call)
+            else:
+                self.offer()
+                call.event.acquire()
+        finally:
+            if not call.done:
+                self.forget(call)
+        return self.finish_call(call)
+
+    def wait_in_main(self, call):
+        self.start_reading()
+        try:
+            self.offer()
+            while not call.done:
+                self.check_interrupt()
+                self.pump(True)
+        finally:
+            self.stop_reading()
+
+    def finish_call(self, call):
+        try:
+            return call.result()
+        except CellEnded:
+            self.ended = True
+            raise
+
+    async def call_async(self, name, args=(), kwargs={}):
+        import asyncio
+
+        call = self.new_call(name, args, kwargs)
+        call.loop = asyncio.get_running_loop()
+        call.future = call.loop.create_future()
+        self.register(call)
+        try:
+            await call.future
+        finally:
+            if not call.done:
+                self.forget(call)
+        return self.finish_call(call)
+
+    # The life of a cell, as far as the word goes.
+
+    def begin_cell(self, number):
+        self.cell = number
+        self.in_cell = True
+        self.has_word = True
+        self.ended = False
+        self.stop_reading()
+        self.monitor.begin_cell()
+
+    def end_cell(self, error, notes):
+        """Sends `finished`. Afterwards the main thread holds the stream."""
+        output = self.output
+        output.drain()
+        text, omitted = output.take()
+        with self.lock:
+            abandoned = list(self.pending.values()) + self.new_calls
+            self.pending, self.new_calls = {}, []
+            cancelled, self.unanswered = sorted(self.unanswered), set()
+            self.in_cell = False
+        for call in abandoned:
+            call.answer(None, {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"})
+        payload = '{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
+            self.cell, quote(text), omitted, json.dumps(error) if error else "null",
+            json.dumps(notes) if notes else "[]", ',"cancelled":%s' % cancelled if cancelled else "")
+        payload = payload.encode()
+        flags = stream = 0
+        if len(payload) > MAX_CONTROL:
+            flags, stream, payload = HAS_BODY, self.channel.send_body(payload), b""
+        self.start_reading()
+        if not self.has_word:
+            with self.lock:
+                self.wake()
+            while not self.has_word:
+                self.pump(True)
+        self.has_word = False
+        self.interrupt = None
+        self.channel.send_frame(FINISHED, payload, flags, stream)
+
+
+def scan_whole(scan, payload):
+    return scan(payload.decode("utf-8", "surrogatepass"), 0)[0]
+
+
+class Monitor:
+    """The thread that hears the host in mid-cell, empties the output's pipe and shows output."""
+
+    def __init__(self, session):
+        self.session = session
+        self.sleeping = False
+        self.epoll = None
+        self.shown = 0
+        self.wake_read, self.wake_write = map(move_high, os.pipe())
+
+    def start(self):
+        session = self.session
+        self.stream = session.channel.rfd
+        self.pipe = session.output.pipe
+        if hasattr(select, "epoll"):
+            self.epoll = select.epoll()
+            self.ready = select.EPOLLIN | select.EPOLLONESHOT
+            self.off = select.EPOLLONESHOT
+            self.epoll.register(self.stream, self.off)
+            self.epoll.register(self.wake_read, select.EPOLLIN)
+            self.epoll.register(self.pipe, select.EPOLLIN)
+            self.modify = self.epoll.modify
+        else:
+            self.poll = select.poll()
+            self.poll.register(self.wake_read, select.POLLIN)
+            self.poll.register(self.pipe, select.POLLIN)
+            self.is_armed = False
+        _thread.start_new_thread(self.run, ())
+
+    def arm(self):
+        if self.epoll is not None:
+            self.modify(self.stream, self.ready)
+        else:
+            self.is_armed = True
+            self.poke()
+
+    def disarm(self):
+        if self.epoll is not None:
+            self.modify(self.stream, self.off)
+        else:
+            self.is_armed = False
+
+    def poke(self):
+        os.write(self.wake_write, b".")
+
+    def begin_cell(self):
+        self.shown = self.session.output.changes
+        if self.sleeping:
+            self.sleeping = False
+            self.poke()
+
+    def wait(self, timeout):
+        if self.epoll is not None:
+            return self.epoll.poll(timeout)
+        if self.is_armed:
+            self.poll.register(self.stream, select.POLLIN)
+        events = self.poll.poll(None if timeout is None else timeout * 1000)
+        if self.is_armed:
+            self.poll.unregister(self.stream)
+        return events
+
+    def run(self):
+        session = self.session
+        timeout = OUTPUT_SECONDS
+        idle = 0
+        next_show = 0.0
+        while True:
+            for fd, event in self.wait(timeout):
+                if fd == self.pipe:
+                    if event & select.POLLIN:
+                        session.output.drain()
+                    else:
+                        (self.epoll or self.poll).unregister(fd)
+                elif fd == self.wake_read:
+                    os.read(fd, 4096)
+                else:
+                    self.read_stream()
+            now = monotonic()
+            if session.in_cell:
+                idle = 0
+                timeout = OUTPUT_SECONDS
+                if session.interrupt is not None:
+                    signal.pthread_kill(MAIN_THREAD, SIGNAL)
+                    timeout = 0.01
+                if now >= next_show and self.shown != session.output.changes:
+                    next_show = now + OUTPUT_SECONDS
+                    self.show()
+            else:
+                idle += 1
+                if idle > IDLE_TICKS:
+                    self.sleeping = True
+                    timeout = OUTPUT_SECONDS if session.in_cell else None
+
+    def read_stream(self):
+        session = self.session
+        if not session.reading.acquire(False):
+            return
+        session.reader = _thread.get_ident()
+        try:
+            session.pump(False)
+        finally:
+            session.reader = None
+            session.reading.release()
+        if session.in_cell:
+            self.arm()
+
+    def show(self):
+        session = self.session
+        cell = session.cell
+        self.shown = session.output.changes
+        text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
+        if text and session.in_cell:
+            session.channel.send_frame(OUTPUT, (
+                '{"cell":%d,"output":%s,"omitted":%d}' % (cell, quote(text), omitted)).encode())
+
+
+def install_signals(session):
+    """The handlers raise in the agent's code only, found by walking up from where the signal struck."""
+
+    def agent_is_at_work(frame):
+        own = globals()
+        while frame is not None:
+            if frame.f_globals is own:
+                return frame.f_code in AGENT_BELOW
+            frame = frame.f_back
+        return False
+
+    def on_interrupt(number, frame):
+        if session.interrupt is not None and session.in_cell and not session.forked and agent_is_at_work(frame):
+            session.raise_interrupt()
+
+    def on_sigint(number, frame):
+        if session.forked or session.in_cell and agent_is_at_work(frame):
+            raise KeyboardInterrupt
+
+    signal.signal(SIGNAL, on_interrupt)
+    signal.signal(signal.SIGINT, on_sigint)
+
+
+# Code of this file that calls the agent's: where one of these is the worker's innermost frame, the
+# agent's code, or what it called, is at work.
+AGENT_BELOW = set()
+
+
+def calls_agent(function):
+    AGENT_BELOW.add(function.__code__)
+    return function
+
+
+# ---- event loops ---------------------------------------------------------------------------------
+
+
+def install_asyncio(session):
+    """Loops of this process make host calls when they have nothing else to do; asyncio.run nests."""
+    import asyncio
+    import contextvars
+    import functools
+    import selectors
+    import threading
+
+    base = selectors.DefaultSelector
+    has_epoll = hasattr(selectors, "EpollSelector") and base is selectors.EpollSelector
+
+    class HostSelector(base):
+        """Waits for the host's stream too, if it is the main thread's."""
+
+        watches = False
+
+        def select(self, timeout=None):
+            if timeout is not None and timeout <= 0 or session.forked:
+                return base.select(self, timeout)
+            if session.new_calls:
+                events = base.select(self, 0)
+                if events:
+                    return events
+            if has_epoll and session.in_cell and _thread.get_ident() == MAIN_THREAD:
+                return self.select_with_host(timeout)
+            if self.watches:
+                self.watches = False
+                self._selector.unregister(session.channel.rfd)
+            session.offer()
+            return self.select_plainly(timeout)
+
+        @calls_agent
+        def select_plainly(self, timeout):
+            return base.select(self, timeout)
+
+        def select_with_host(self, timeout):
+            session.start_reading()
+            try:
+                session.check_interrupt()
+                session.offer()
+                if not self.watches:
+                    self.watches = True
+                    self._selector.register(session.channel.rfd, select.EPOLLIN)
+                events = base.select(self, timeout)
+                if not events:
+                    session.pump(False)
+                    session.check_interrupt()
+                return events
+            finally:
+                session.stop_reading()
+
+    loop_class = asyncio.selector_events.BaseSelectorEventLoop
+    original_init = loop_class.__init__
+
+    def init(self, selector=None):
+        original_init(self, HostSelector() if selector is None else selector)
+
+    loop_class.__init__ = init
+    original_run = asyncio.run
+
+    @functools.wraps(original_run)
+    @calls_agent
+    def run(main, **options):
+        if asyncio._get_running_loop() is None:
+            return original_run(main, **options)
+        outcome = []
+        context = contextvars.copy_context()
+
+        @calls_agent
+        def target():
+            try:
+                outcome.append((context.run(original_run, main, **options), None))
+            except BaseException as e:
+                outcome.append((None, e))
+
+        thread = threading.Thread(target=target, name="asyncio.run", daemon=True)
+        thread.start()
+        thread.join()
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
+
+    asyncio.run = asyncio.runners.run = run
+
+
+def mark_coroutine_function(function):
+    import asyncio
+    import inspect
+
+    if hasattr(inspect, "markcoroutinefunction"):
+        return inspect.markcoroutinefunction(function)
+    function._is_coroutine = asyncio.coroutines._is_coroutine
+    return function
+
+
+# ---- what the agent's code can call --------------------------------------------------------------
+
+
+class Api:
+    """The functions that ask the host, and the coroutines of theirs that nobody has awaited yet."""
+
+    def __init__(self, session):
+        self.session = session
+        self.unstarted = {}
+        self.last_token = 0
+        self.stop = None
+
+    def functions(self):
+        return {
+            "done": self.make_done(),
+            "launch_subagents": self.make_launch(),
+            "llm_query": self.make_query(),
+            "llm_query_batched": self.make_query_batched(),
+            "budget": self.make_budget(),
+        }
+
+    def coroutine(self, name, args, kwargs):
+        """A coroutine of a host call, remembered until it starts."""
+        self.last_token += 1
+        coroutine = self.run(self.last_token, name, args, kwargs)
+        coroutine.__name__ = coroutine.__qualname__ = name
+        self.unstarted[self.last_token] = coroutine
+        return coroutine
+
+    async def run(self, token, name, args, kwargs):
+        self.unstarted.pop(token, None)
+        return await self.session.call_async(name, args, kwargs)
+
+    def take_unstarted(self):
+        """Those that were never awaited, as (name, coroutine); closed ones are none."""
+        waiting, self.unstarted = list(self.unstarted.values()), {}
+        return [c for c in waiting if c.cr_frame is not None and not c.cr_running]
+
+    def make_done(self):
+        session = self.session
+
+        @calls_agent
+        def done(answer):
+            """Gives the answer of this agent and ends the cell. A schema that the answer fails is an
+            exception here."""
+            text = str(answer)
+            try:
+                call = session.new_call("done", (("answer", answer),), {"text": text})
+            except (TypeError, ValueError):
+                call = session.new_call("done", (), {"text": text})
+            session.perform(call)
+            session.ended = True
+            self.stop_running_loop()
+            raise CellEnded("the answer was accepted")
+
+        return publish(done)
+
+    def stop_running_loop(self):
+        """The cell may wait for something else than the task that called done()."""
+        loop = asyncio_running_loop()
+        if loop is not None and _thread.get_ident() == MAIN_THREAD:
+            self.stop = loop.call_later(0.05, stop_loop)
+
+    def make_launch(self):
+        def launch_subagents(specs):
+            """Starts sub-agents, one for each spec (a dict with "query", ...), and returns their answers
+            in that order; a failed one is a Failure in its place. To be awaited."""
+            if isinstance(specs, (dict, str, bytes)):
+                raise TypeError("launch_subagents(specs) takes a list of specs, not %s; write "
+                                "launch_subagents([...])" % describe_kind(specs))
+            try:
+                specs = list(specs)
+            except TypeError:
+                raise TypeError("launch_subagents(specs) takes a list of specs, not %s"
+                                % describe_kind(specs)) from None
+            return self.coroutine("launch_subagents", (("specs", specs),), {})
+
+        return mark_coroutine_function(publish(launch_subagents))
+
+    def make_query(self):
+        def llm_query(prompt, model=None, output_schema=None):
+            """Asks a model, without an agent; returns its reply. To be awaited."""
+            return self.coroutine("llm_query", (("prompt", prompt),), query_options(model, output_schema))
+
+        return mark_coroutine_function(publish(llm_query))
+
+    def make_query_batched(self):
+        def llm_query_batched(prompts, model=None, output_schema=None):
+            """Asks a model each of the prompts at once; returns the replies in that order; a failed one
+            is a Failure in its place. To be awaited."""
+            if isinstance(prompts, (str, bytes, dict)):
+                raise TypeError("llm_query_batched(prompts) takes a list of prompts, not %s"
+                                % describe_kind(prompts))
+            return self.coroutine("llm_query_batched", (("prompts", list(prompts)),),
+                                  query_options(model, output_schema))
+
+        return mark_coroutine_function(publish(llm_query_batched))
+
+    def make_budget(self):
+        session = self.session
+
+        def budget():
+            """What is left of the run's limits, as a dict."""
+            return session.call("budget")
+
+        return publish(budget)
+
+    def tool(self, spec):
+        """A proxied tool, with the signature that its schema describes."""
+        import inspect
+
+        name = spec["name"]
+        signature = signature_of(spec.get("parameters") or {})
+        session = self.session
+
+        def bind(args, kwargs):
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError as e:
+                raise TypeError("%s() %s" % (name, e)) from None
+            values = dict(bound.arguments)
+            values.update(values.pop("more", {}) if "more" in signature.parameters
+                          and signature.parameters["more"].kind is inspect.Parameter.VAR_KEYWORD else {})
+            return values
+
+        if spec.get("async"):
+            def call(*args, **kwargs):
+                return self.coroutine(name, (), bind(args, kwargs))
+
+            mark_coroutine_function(call)
+        else:
+            def call(*args, **kwargs):
+                return session.call(name, (), bind(args, kwargs))
+
+        call.__name__ = name
+        call.__qualname__ = name
+        call.__doc__ = describe_tool(spec)
+        call.__signature__ = signature
+        call.__module__ = "__main__"
+        return call
+
+
+def stop_loop():
+    raise StopLoop
+
+
+def publish(function):
+    function.__module__ = "__main__"
+    function.__qualname__ = function.__name__
+    return function
+
+
+def query_options(model, output_schema):
+    options = {}
+    if model is not None:
+        options["model"] = model
+    if output_schema is not None:
+        as_schema = getattr(output_schema, "model_json_schema", None)
+        options["output_schema"] = as_schema() if callable(as_schema) else output_schema
+    return options
+
+
+def signature_of(schema):
+    import inspect
+
+    kinds = inspect.Parameter
+    properties = schema.get("properties") or {}
+    required = set(schema.get("required") or ())
+    parameters = []
+    optional_seen = False
+    for name, about in properties.items():
+        if not name.isidentifier() or keyword.iskeyword(name):
+            continue
+        about = about if isinstance(about, dict) else {}
+        default = kinds.empty if name in required else about.get("default")
+        kind = kinds.POSITIONAL_OR_KEYWORD
+        if name in required and optional_seen:
+            kind = kinds.KEYWORD_ONLY
+        optional_seen = optional_seen or name not in required
+        if optional_seen and any(p.kind is kinds.KEYWORD_ONLY for p in parameters):
+            kind = kinds.KEYWORD_ONLY
+        parameters.append(kinds(name, kind, default=default))
+    if not properties or len(parameters) < len(properties) or schema.get("additionalProperties") not in (None, False):
+        parameters.append(kinds("more", kinds.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
+
+def describe_tool(spec):
+    lines = [spec.get("description") or ""]
+    for name, about in ((spec.get("parameters") or {}).get("properties") or {}).items():
+        about = about if isinstance(about, dict) else {}
+        text = about.get("description") or about.get("type") or ""
+        lines.append("    %s: %s" % (name, text))
+    return "\n".join(lines[:1] + [""] * (len(lines) > 1) + lines[1:])
+
+
+# ---- inputs, and the names that keep their values ------------------------------------------------
+
+
+class Inputs(dict):
+    """`INPUTS`: the inputs of this agent by name; cannot be changed."""
+
+    def refuse(self, *args, **kwargs):
+        raise TypeError("INPUTS cannot be changed; keep your own values in variables of other names")
+
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
+
+    def __missing__(self, name):
+        raise KeyError("there is no input %r; the inputs are: %s" % (name, ", ".join(self) or "none"))
+
+    def __reduce__(self):
+        return (dict, (dict(self),))
+
+    def copy(self):
+        return dict(self)
+
+
+class DirectoryInput(collections.abc.Mapping):
+    """A directory given as an input: file names to contents, each read when first asked for."""
+
+    def __init__(self, session, name, files):
+        self.session = session
+        self.name = name
+        self.sizes = {file: size for file, size in files}
+        self.kept = {}
+
+    def __getitem__(self, file):
+        if file not in self.kept:
+            if file not in self.sizes:
+                raise KeyError(file)
+            self.kept[file] = self.session.call("read_input", (("name", self.name), ("file", file)))
+        return self.kept[file]
+
+    def __contains__(self, file):
+        return file in self.sizes
+
+    def __iter__(self):
+        return iter(self.sizes)
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __repr__(self):
+        return "<directory input %r: %d files, %s bytes>" % (
+            self.name, len(self), format(sum(self.sizes.values()), ","))
+
+
+def describe_value(value):
+    if isinstance(value, (str, bytes)):
+        return "%s, %s %s" % (type(value).__name__, format(len(value), ","),
+                              "characters" if isinstance(value, str) else "bytes")
+    return type(value).__name__
+
+
+KEEP = "__rlmflow_keep__"
+MISSING = object()
+
+
+class Names:
+    """The names of inputs and of the API in the agent's namespace, which keep their values."""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+        self.kept = {}
+        self.inputs = set()
+
+    def bind(self, name, value, is_input=False):
+        self.namespace[name] = value
+        self.kept[name] = value
+        if is_input:
+            self.inputs.add(name)
+
+    def describe(self, name):
+        if name in self.inputs:
+            return "`%s` is an input (%s) and keeps its value; use another name" % (
+                name, describe_value(self.kept[name]))
+        return "`%s` belongs to the session and keeps its value; use another name" % name
+
+    def keep(self, *names):
+        """Stands after statements that store one of these names."""
+        for name in names:
+            if self.namespace.get(name, MISSING) is not self.kept[name]:
+                self.namespace[name] = self.kept[name]
+                raise InputNameError(self.describe(name))
+
+    def restore(self):
+        """What slipped through (globals(), exec, import *); returns notes."""
+        namespace = self.namespace
+        return [self.lost(name) for name, value in self.kept.items() if namespace.get(name, MISSING) is not value]
+
+    def lost(self, name):
+        self.namespace[name] = self.kept[name]
+        return self.describe(name)
+
+    def appear_in(self, source):
+        return any(name in source for name in self.kept)
+
+    def guard(self, tree):
+        """Puts a check behind every statement that stores a kept name."""
+        kept = frozenset(self.kept)
+        tree.body = guard_block(tree.body, kept, kept)
+        return ast.fix_missing_locations(tree)
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def guard_block(statements, here, everywhere):
+    """`here`: kept names that a store in this block would change; `everywhere`: all kept names."""
+    result = []
+    for statement in statements:
+        stored = set()
+        collect_stores(statement, stored, False)
+        stored &= here
+        checks = [keep_call(statement, stored)] if stored else []
+        if isinstance(statement, FUNCTIONS):
+            statement.body = guard_block(statement.body, globals_of(statement) & everywhere, everywhere)
+        elif isinstance(statement, ast.ClassDef):
+            statement.body = guard_block(statement.body, frozenset(), everywhere)
+        else:
+            guard_blocks_inside(statement, checks, here, everywhere)
+        result.append(statement)
+        result += checks
+    return result
+
+
+def guard_blocks_inside(statement, checks, here, everywhere):
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(statement, field, None)
+        if isinstance(block, list) and block:
+            setattr(statement, field, (checks if field == "body" else []) + guard_block(block, here, everywhere))
+    for handler in getattr(statement, "handlers", ()):
+        first = [keep_call(handler, {handler.name})] if handler.name in here else []
+        handler.body = first + guard_block(handler.body, here, everywhere)
+    for case in getattr(statement, "cases", ()):
+        stored = set()
+        collect_stores(case.pattern, stored, False)
+        first = [keep_call(case.pattern, stored & here)] if stored & here else []
+        case.body = first + guard_block(case.body, here, everywhere)
+
+
+def keep_call(where, names):
+    call = ast.Call(func=ast.Name(id=KEEP, ctx=ast.Load()), keywords=[],
+                    args=[ast.Constant(value=name, kind=None) for name in sorted(names)])
+    statement = ast.copy_location(ast.Expr(value=call), where)
+    statement.end_lineno = where.lineno
+    statement.end_col_offset = where.col_offset + 1
+    return statement
+
+
+def globals_of(function):
+    names = set()
+    todo = list(function.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Global):
+            names.update(node.names)
+        elif not isinstance(node, FUNCTIONS + (ast.ClassDef, ast.Lambda)):
+            todo.extend(ast.iter_child_nodes(node))
+    return names
+
+
+def collect_stores(node, names, in_comprehension):
+    """Names that the node itself stores, not those of statements inside of it."""
+    if isinstance(node, FUNCTIONS + (ast.ClassDef,)):
+        names.add(node.name)
+        return
+    if isinstance(node, ast.Lambda):
+        return
+    if isinstance(node, ast.NamedExpr):
+        names.add(node.target.id)
+        collect_stores(node.value, names, in_comprehension)
+        return
+    if isinstance(node, ast.Name):
+        if not in_comprehension and not isinstance(node.ctx, ast.Load):
+            names.add(node.id)
+        return
+    if isinstance(node, ast.alias):
+        names.add(node.asname or node.name.split(".")[0])
+        return
+    kind = type(node).__name__
+    if kind in ("MatchAs", "MatchStar") and node.name:
+        names.add(node.name)
+    elif kind == "MatchMapping" and node.rest:
+        names.add(node.rest)
+    inside = in_comprehension or isinstance(node, COMPREHENSIONS)
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.stmt, ast.ExceptHandler)) and type(child).__name__ != "match_case":
+            collect_stores(child, names, inside)
+
+
+# ---- cells ---------------------------------------------------------------------------------------
+
+AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+IS_COROUTINE = 0x80
+FUTURES = 0
+for _name in __import__("__future__").all_feature_names:
+    FUTURES |= getattr(__import__("__future__"), _name).compiler_flag
+FUTURES &= ~0x1f
+
+
+@calls_agent
+def execute(code, namespace):
+    return eval(code, namespace)
+
+
+@calls_agent
+async def execute_in_loop(body, last, namespace):
+    if body is not None:
+        value = eval(body, namespace)
+        if body.co_flags & IS_COROUTINE:
+            await value
+    if last is None:
+        return None
+    value = eval(last, namespace)
+    if last.co_flags & IS_COROUTINE:
+        value = await value
+    if type(value) is types.CoroutineType:
+        value = await value
+    return value
+
+
+@calls_agent
+def run_in_loop(loop, coroutine):
+    return loop.run_until_complete(coroutine)
+
+
+@calls_agent
+def show(value):
+    """What the REPL echoes; huge texts are cut before they are spelled out."""
+    if type(value) in (str, bytes, bytearray) and len(value) > ECHO_CHARS:
+        half = ECHO_CHARS // 2
+        return "%r ... [%s left out] ... %r" % (
+            value[:half], format(len(value) - 2 * half, ","), value[len(value) - half:])
+    text = repr(value)
+    if len(text) > 2 * ECHO_CHARS:
+        half = ECHO_CHARS // 2
+        text = "%s ... [%s characters left out] ... %s" % (
+            text[:half], format(len(text) - 2 * half, ","), text[len(text) - half:])
+    return text
+
+
+class Cells:
+    """Compiles and runs the cells of one namespace."""
+
+    def __init__(self, session, api):
+        self.session = session
+        self.api = api
+        self.module = types.ModuleType("__main__")
+        self.namespace = self.module.__dict__
+        self.namespace["__builtins__"] = builtins
+        sys.modules["__main__"] = self.module
+        self.names = Names(self.namespace)
+        setattr(builtins, KEEP, self.names.keep)
+        self.loop = None
+        self.futures = 0
+        self.never_awaited = []
+        warnings._warn_unawaited_coroutine = self.note_unawaited
+
+    # Compiling.
+
+    def compile(self, filename, source):
+        """(body, last): code to execute, and the last expression, whose value is shown."""
+        flags = AWAITS | self.futures
+        guarded = self.names.appear_in(source)
+        if "\n" not in source.strip("\n") and not (guarded and ":=" in source):
+            try:
+                return None, compile(source, filename, "eval", flags, True)
+            except SyntaxError:
+                if ";" not in source and not guarded:
+                    return self.compiled(compile(source, filename, "exec", flags, True)), None
+        tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, True)
+        last = None
+        if tree.body and isinstance(tree.body[-1], ast.Expr):
+            stored = set()
+            if guarded:
+                collect_stores(tree.body[-1], stored, False)
+            if not stored & set(self.names.kept):
+                last = compile(ast.Expression(tree.body.pop().value), filename, "eval", flags, True)
+        if guarded:
+            tree = self.names.guard(tree)
+        if not tree.body:
+            return None, last
+        body = self.compiled(compile(tree, filename, "exec", flags, True))
+        return body, last
+
+    def compiled(self, code):
+        self.futures |= code.co_flags & FUTURES
+        return code
+
+    # Running.
+
+    def run(self, number, source):
+        session = self.session
+        filename = "<cell %d>" % number
+        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        error = None
+        try:
+            session.check_interrupt()
+            body, last = self.compile(filename, source)
+            self.run_code(body, last)
+        except (CellEnded, StopLoop):
+            session.ended = True
+        except BaseException as e:
+            error = self.describe_error(e)
+        if session.forked:
+            os._exit(1 if error else 0)
+        notes = []
+        if self.api.unstarted or self.api.stop is not None or self.loop is not None:
+            self.tidy_loop(error, notes)
+        if self.never_awaited:
+            self.add_unawaited_notes(notes)
+        notes += self.names.restore()
+        if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
+            sys.stdout, sys.stderr = self.stdout, self.stderr
+            notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
+        session.end_cell(error, notes)
+
+    def run_code(self, body, last):
+        flags = (body.co_flags if body is not None else 0) | (last.co_flags if last is not None else 0)
+        if flags & IS_COROUTINE:
+            value = run_in_loop(self.get_loop(), execute_in_loop(body, last, self.namespace))
+        else:
+            if body is not None:
+                execute(body, self.namespace)
+            if last is None:
+                return
+            value = execute(last, self.namespace)
+            if type(value) is types.CoroutineType:
+                value = run_in_loop(self.get_loop(), value)
+        if value is not None:
+            self.echo(value)
+
+    def echo(self, value):
+        try:
+            text = show(value)
+        except Exception as e:
+            text = "<%s object; its repr() raised %s>" % (type(value).__name__, type(e).__name__)
+            self.session.output.add(text + "\n")
+            raise
+        self.session.output.drain()
+        self.session.output.add(text + "\n")
+
+    def get_loop(self):
+        import asyncio
+
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            asyncio.set_event_loop(self.loop)
+        return self.loop
+
+    # After the code.
+
+    def tidy_loop(self, error, notes):
+        """Awaits our coroutines that were forgotten, cancels the tasks that still run."""
+        try:
+            if self.api.stop is not None:
+                self.api.stop.cancel()
+                self.api.stop = None
+            self.cancel_tasks(notes)
+            for coroutine in self.api.take_unstarted():
+                if error is None and not self.session.ended and not self.session.interrupt:
+                    self.await_forgotten(coroutine, notes)
+                else:
+                    coroutine.close()
+                    notes.append("%s(...) was not awaited and did nothing" % coroutine.__name__)
+            self.cancel_tasks(notes)
+        except CellEnded:
+            pass
+        except BaseException as e:
+            notes.append("ending what was left of the cell: %s" % describe_exception(e))
+
+    def await_forgotten(self, coroutine, notes):
+        name = coroutine.__name__
+        held_by = [k for k, v in self.namespace.items() if v is coroutine]
+        try:
+            value = run_in_loop(self.get_loop(), coroutine)
+        except Exception as e:
+            notes.append("%s(...) was not awaited; it ran at the end of the cell and failed: %s"
+                         % (name, describe_exception(e)))
+            return
+        for variable in held_by:
+            self.namespace[variable] = value
+        where = "its result is now in `%s`" % held_by[0] if held_by else "its result is lost"
+        notes.append("%s(...) was not awaited; it ran at the end of the cell and %s; write "
+                     "`... = await %s(...)`" % (name, where, name))
+
+    def cancel_tasks(self, notes):
+        if self.loop is None or self.loop.is_closed():
+            return
+        import asyncio
+
+        tasks = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        names = [getattr(t.get_coro(), "__name__", "?") for t in tasks]
+        own = [n for n in names if n != "execute_in_loop"]
+        if own:
+            notes.append("%s still running at the end of the cell and cancelled: %s" % (
+                "1 task was" if len(own) == 1 else "%d tasks were" % len(own), ", ".join(sorted(own)[:20])))
+        done, stubborn = run_in_loop(self.loop, asyncio.wait(tasks, timeout=SETTLE_SECONDS))
+        for task in done:
+            if not task.cancelled():
+                task.exception()
+        if stubborn:
+            notes.append("%d tasks did not end when they were cancelled" % len(stubborn))
+
+    def note_unawaited(self, coroutine):
+        self.never_awaited.append(coroutine.__qualname__)
+
+    def add_unawaited_notes(self, notes):
+        names, self.never_awaited = self.never_awaited, []
+        own = [n for n in names if n not in ("execute_in_loop", "Cells.cancel_tasks")]
+        if own:
+            notes.append("never awaited, so never run: %s" % ", ".join(sorted(set(own))[:20]))
+
+    # Errors.
+
+    def describe_error(self, error):
+        """The ERROR of an exception that ended the cell."""
+        message = describe_message(error)
+        name = type(error).__name__
+        if isinstance(error, SystemExit):
+            message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
+                "" if error.code is None else ": %s" % message)
+        text = render(error)
+        if isinstance(error, TypeError) and "coroutine" in message and self.api.unstarted:
+            called = next(iter(self.api.unstarted.values())).__name__
+            hint = "%s(...) must be awaited: write `await %s(...)`" % (called, called)
+            message = "%s; %s" % (message, hint)
+            text += hint + "\n"
+        return {"type": name, "message": message, "traceback": text}
+
+
+def describe_message(error):
+    try:
+        message = str(error)
+    except BaseException:
+        message = "<its str() failed>"
+    if isinstance(error, KeyError) and len(error.args) == 1 and isinstance(error.args[0], str):
+        message = repr(error.args[0])
+    return cut_text(message)
+
+
+def describe_exception(error):
+    message = describe_message(error)
+    return "%s: %s" % (type(error).__name__, message) if message else type(error).__name__
+
+
+def cut_text(text):
+    if len(text) <= TRACEBACK_CHARS:
+        return text
+    half = TRACEBACK_CHARS // 2
+    return "%s\n... [%s characters left out] ...\n%s" % (
+        text[:half], format(len(text) - 2 * half, ","), text[len(text) - half:])
+
+
+def render(error):
+    """The traceback as the agent should see it: its own lines, and no frame of the worker."""
+    import traceback
+
+    try:
+        report = traceback.TracebackException(type(error), error, error.__traceback__)
+        seen = set()
+        todo = [report]
+        while todo:
+            part = todo.pop()
+            if part is None or id(part) in seen:
+                continue
+            seen.add(id(part))
+            kept = [f for f in part.stack if f.filename != WORKER_FILE]
+            first = next((i for i, f in enumerate(kept) if f.filename.startswith("<cell ")), 0)
+            part.stack[:] = kept[first:]
+            todo += [part.__cause__, part.__context__] + list(getattr(part, "exceptions", None) or ())
+        lines = list(report.format())
+        if not report.stack and lines and lines[0].startswith("Traceback") and report.__cause__ is None \
+                and report.__context__ is None:
+            lines = list(report.format_exception_only())
+        return cut_text("".join(lines))
+    except Exception:
+        return describe_exception(error) + "\n"
+
+
+# ---- file tools ----------------------------------------------------------------------------------
+#
+# Bytes are bytes: UTF-8 with surrogateescape, and no translation of newlines.
+
+
+def read_text(path):
+    with open(path, "rb") as file:
+        return file.read().decode("utf-8", "surrogateescape")
+
+
+def write_text(path, content, mode):
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else bytes(content)
+    parent = os.path.dirname(path)
+    if parent:
+        os.makedirs(parent, exist_ok=True)
+    with open(path, mode) as file:
+        file.write(data)
+    return len(data)
+
+
+def split_lines(text):
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def read_file(path):
+    """The whole text of a file."""
+    return read_text(path)
+
+
+def write_file(path, content):
+    """Writes a file anew, with the directories above it."""
+    return "Wrote %d bytes to %s" % (write_text(path, content, "wb"), path)
+
+
+def append_file(path, content):
+    """Adds to the end of a file, which is made if it is missing, with the directories above it."""
+    return "Appended %d bytes to %s" % (write_text(path, content, "ab"), path)
+
+
+def edit_file(path, *edits, replace_all=False):
+    """Applies (old, new) pairs in order; writes nothing unless every `old` is found, once (or any number
+    of times with replace_all=True)."""
+    text = read_text(path)
+    for edit in edits:
+        if isinstance(edit, str) or len(edit) != 2:
+            raise TypeError("edit_file(path, *edits) takes (old, new) pairs")
+        old, new = edit
+        found = text.count(old) if old else 0
+        if not found:
+            raise ValueError("edit_file: anchor not found in %s: %r" % (path, old[:200]))
+        if found > 1 and not replace_all:
+            raise ValueError("edit_file: anchor appears %dx in %s: %r; make it longer or pass "
+                             "replace_all=True" % (found, path, old[:200]))
+        text = text.replace(old, new)
+    write_text(path, text, "wb")
+    return "Applied %d edits to %s" % (len(edits), path)
+
+
+def ls(path="."):
+    """The sorted paths in a directory; of a file, itself."""
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        os.stat(path)
+        return [path]
+    return sorted(os.path.normpath(os.path.join(path, name)) for name in os.listdir(path))
+
+
+def read_lines(path, start, end):
+    """Lines start to end (0-based, end exclusive), joined by newlines."""
+    return "\n".join(split_lines(read_text(path))[start:end])
+
+
+def line_count(path):
+    """The number of lines of a file."""
+    return len(split_lines(read_text(path)))
+
+
+def grep(pattern, path=".", *, max_results=50):
+    """Lines that a regular expression matches, as "file:line: text", in sorted order of the files."""
+    expression = re.compile(pattern)
+    results = []
+    for name in walk_files(os.fspath(path)):
+        if len(results) >= max_results:
+            break
+        try:
+            with open(name, "rb") as file:
+                text = file.read().decode("utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue
+        for number, line in enumerate(split_lines(text), 1):
+            if len(results) >= max_results:
+                break
+            if expression.search(line):
+                results.append("%s:%d: %s" % (name, number, line.rstrip("\r")))
+    return "\n".join(results)
+
+
+def walk_files(path):
+    if not os.path.isdir(path):
+        os.stat(path)
+        yield path
+        return
+    for above, directories, files in os.walk(path):
+        directories.sort()
+        for name in sorted(files):
+            full = os.path.normpath(os.path.join(above, name))
+            if os.path.isfile(full):
+                yield full
+
+
+FILE_TOOLS = (read_file, write_file, append_file, edit_file, ls, read_lines, line_count, grep)
+for _tool in FILE_TOOLS:
+    _tool.__module__ = "__main__"
+    calls_agent(_tool)
+
+
+# ---- the life of a worker ------------------------------------------------------------------------
+
+
+def preload():
+    """Imports what every session needs; a warm interpreter does it once before it forks."""
+    import asyncio
+    import contextvars
+    import inspect
+    import random
+    import selectors
+    import threading
+    import traceback
+
+
+def open_session(session, message):
+    """Makes the namespace of the agent that `open` describes."""
+    import random
+
+    limit = message.get("limits", {}).get("output_bytes", 1 << 20)
+    session.output.half = max(limit // 2, 1)
+    session.output.clear()
+    random.seed(message.get("seed", ""))
+    api = Api(session)
+    cells = Cells(session, api)
+    cells.stdout, cells.stderr = sys.stdout, sys.stderr
+    namespace = cells.namespace
+    for kind in AGENT_CLASSES:
+        namespace[kind.__name__] = kind
+    if message.get("file_tools"):
+        for tool in FILE_TOOLS:
+            namespace[tool.__name__] = tool
+    namespace["ENV"] = dict(message.get("env") or {})
+    for spec in message.get("tools") or ():
+        namespace[spec["name"]] = api.tool(spec)
+    for name, function in api.functions().items():
+        cells.names.bind(name, function)
+    bind_inputs(cells.names, message.get("inputs") or {}, set(namespace))
+    return cells
+
+
+def bind_inputs(names, inputs, taken):
+    names.bind("INPUTS", Inputs(inputs))
+    for name, value in inputs.items():
+        if (name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
+                and name not in taken and name != "INPUTS"):
+            names.bind(name, value, is_input=True)
+
+
+def ready_message(session):
+    about = {
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "implementation": sys.implementation.name,
+        "executable": sys.executable or "",
+        "pid": os.getpid(),
+        "mapped": session.values.mapper is not None,
+    }
+    if session.values.why is not None:
+        about["why"] = session.values.why
+    return json.dumps(about).encode()
+
+
+def forget_host_in_child(session):
+    """A process that the agent forks keeps its namespace, and loses the host."""
+    session.forked = True
+    session.in_cell = False
+    session.channel.close_in_child()
+    for stream in (sys.__stdout__, sys.__stderr__):
+        stream.output = None
+    for fd in (session.output.pipe, session.monitor.wake_read, session.monitor.wake_write):
+        try:
+            os.close(fd)
+        except OSError:
+            pass
+    if session.monitor.epoll is not None:
+        session.monitor.epoll.close()
+
+
+def serve(rfd, wfd):
+    """Runs the session that the host opens over these descriptors; does not return."""
+    session = Session(rfd, wfd)
+    session.output.open_pipe()
+    sys.stdin = sys.__stdin__ = NoInput()
+    sys.stdout = sys.__stdout__ = OutputStream(session, 1, "<stdout>")
+    sys.stderr = sys.__stderr__ = OutputStream(session, 2, "<stderr>")
+    sys.argv = [""]
+    sys.setswitchinterval(0.002)
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(0)
+    session.reading.acquire()
+    session.reader = MAIN_THREAD
+    preload()
+    session.values.start_mapping()
+    while session.opened is None:
+        session.pump(True)
+    install_asyncio(session)
+    install_signals(session)
+    cells = open_session(session, session.opened)
+    session.monitor.start()
+    os.register_at_fork(after_in_child=lambda: forget_host_in_child(session))
+    session.channel.send_frame(READY, ready_message(session))
+    while True:
+        while session.starts:
+            start = session.starts.popleft()
+            session.begin_cell(start["cell"])
+            cells.run(start["cell"], start["code"])
+            del start
+        session.pump(True)
+
+
+if "protocol" in globals():
+    serve(*globals()["protocol"])
