@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from program import Workspace, become_subreaper  # noqa: E402
+from program import Workspace, become_subreaper, script_text  # noqa: E402
 from server import ModelServer  # noqa: E402
 
 
@@ -87,9 +87,12 @@ def start_rlmflow(workspace):
 
 @pytest.fixture
 def scripted_model(tmp_path):
-    """scripted_model(text, name=...): writes a file of replies and returns what --model takes."""
-    def write(text, name="model.script"):
+    """scripted_model(script, name="model.script"): writes a file of replies and returns what
+    --model takes. `script` is the file's text, or (attributes, body) pairs (see
+    program.script_text)."""
+    def write(script, name="model.script"):
         path = tmp_path / name
+        text = script if isinstance(script, (str, bytes)) else script_text(script)
         path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
         return f"script:{path}"
 

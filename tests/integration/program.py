@@ -7,6 +7,7 @@ outlives its parent becomes a child of ours and is found in that way.
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import time
@@ -21,6 +22,27 @@ GRACE_S = 10  # a limit for the end of what is already ending, not a measure
 # What a sanitizer or a coverage run needs to reach the program.
 _PASSED_ON = ("ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "LLVM_PROFILE_FILE",
               "GCOV_PREFIX", "LD_LIBRARY_PATH")
+
+# Not the caller's: what stands first there may need the caller's HOME to work.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def script_text(replies):
+    """The text of a scripted model's file (docs/scripted-model.md) from (attributes, body) pairs;
+    bodies may hold any text."""
+    lines = []
+    for attributes, body in replies:
+        words = ["@reply"]
+        for name, value in attributes.items():
+            value = str(value)
+            if not value or set(value) & set(' \t"'):
+                value = '"' + value.replace('"', '\\"') + '"'
+            words.append(f"{name}={value}")
+        lines.append(" ".join(words))
+        for line in body.split("\n"):
+            escaped = re.match(r"@+(reply|comment)(\s|$)", line)
+            lines.append("@" + line if escaped else line)
+    return "\n".join(lines) + "\n"
 
 
 def become_subreaper():
@@ -120,7 +142,7 @@ class Workspace:
     def environment(self, more=None):
         """The environment of a run; a value of None in `more` removes a variable."""
         result = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8",
+            "PATH": _PATH, "LANG": "C.UTF-8",
             "HOME": str(self.home), "TMPDIR": str(self.tmp),
             "XDG_STATE_HOME": str(self.state), "XDG_CONFIG_HOME": str(self.config),
             "XDG_CACHE_HOME": str(self.cache), "NO_PROXY": "127.0.0.1,localhost",

@@ -97,3 +97,13 @@ def test_missing_program_fails(run_inner, tmp_path):
     (tmp_path / "fake-build" / "rlmflow").unlink()
     code, output = run_inner("pass")
     assert code == 1 and "build it first" in output, output
+
+
+def test_script_text(scripted_model):
+    name = scripted_model([
+        ({"agent": "root", "turn": 1}, "one\n@reply x\n@@comment\n@replying\n"),
+        ({"match": 'say "hi"', "delay": "5ms"}, "two")])
+    assert name.startswith("script:")
+    assert Path(name.removeprefix("script:")).read_text() == (
+        "@reply agent=root turn=1\none\n@@reply x\n@@@comment\n@replying\n\n"
+        '@reply match="say \\"hi\\"" delay=5ms\ntwo\n')
