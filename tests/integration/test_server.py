@@ -291,6 +291,17 @@ def test_anthropic_cache_control(server, claude):
         ask_claude(claude, [{"role": "user", "content": many}])
 
 
+def test_anthropic_cache_control_of_the_request(server, claude):
+    long = [{"role": "user", "content": "s" * 8000}]
+    first = ask_claude(claude, long, cache_control={"type": "ephemeral", "ttl": "1h"}).usage
+    assert first.cache_creation_input_tokens == 2004
+    again = ask_claude(claude, long + [{"role": "assistant", "content": "yes"}] + HI,
+                       cache_control={"type": "ephemeral"}).usage
+    assert (again.cache_read_input_tokens, again.cache_creation_input_tokens) == (2004, 10)
+    with pytest.raises(anthropic.BadRequestError, match="ephemeral"):
+        ask_claude(claude, extra_body={"cache_control": {"type": "long"}})
+
+
 # ---- rules -----------------------------------------------------------------------------------
 
 

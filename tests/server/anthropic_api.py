@@ -86,6 +86,11 @@ def parse(data, headers, options):
         marks += sum(mark for _, mark in blocks)
         request.add_message("system", blocks)
     marks += _check_messages(body["messages"], request)
+    if body.get("cache_control") is not None:
+        # The same as a mark on the last block.
+        size, text, _ = request.segments[-1]
+        request.segments[-1] = (size, text, True)
+        marks += 1
     if marks > MAX_CACHE_MARKS:
         _refuse(f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. "
                 f"Found {marks}.")
@@ -109,7 +114,7 @@ def _check_fields(body, allow_fields):
                 body[name]):
             _refuse(f"{name}: {message}")
     if body.get("cache_control") is not None:
-        _cache_mark(body, "cache_control")
+        _cache_mark(body, "request")
     thinking = body.get("thinking")
     if thinking is None:
         return
