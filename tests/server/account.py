@@ -48,7 +48,8 @@ class PromptCache:
 
     OpenAI: every boundary of a message is remembered, and the longest known one of at least
     `min_tokens` counts, rounded down to 128 tokens. Anthropic: only what ends at a `cache_control`
-    is remembered, and what follows the longest known one up to the last mark is a cache write.
+    is remembered; the longest known beginning before the last mark is read, and what follows it up to
+    that mark is a cache write.
     """
 
     def __init__(self, min_tokens=1024):
@@ -68,22 +69,25 @@ class PromptCache:
     def look_up(self, request):
         """(tokens read, tokens written) for a request, which is then remembered."""
         chain = hashlib.blake2b(f"{request.api}\0{request.model}".encode(), digest_size=16)
+        anthropic = request.api == "anthropic"
+        last = max((i for i, s in enumerate(request.segments) if s[2]), default=-1)
         total = read = marked = 0
         keys = []
-        for tokens, text, mark in request.segments:
+        for index, (tokens, text, mark) in enumerate(request.segments):
             chain.update(b"%d:" % len(text))
             chain.update(text)
             total += tokens
-            if total < self.min_tokens or (request.api == "anthropic" and not mark):
+            if total < self.min_tokens or (anthropic and index > last):
                 continue
             key = chain.digest()
-            keys.append(key)
-            marked = total
             if key in self._known:
                 read = total
+            if mark or not anthropic:
+                keys.append(key)
+                marked = total
         for key in keys:
             self._add(key)
-        if request.api == "anthropic":
+        if anthropic:
             return read, marked - read
         return read // OPENAI_CACHE_STEP_TOKENS * OPENAI_CACHE_STEP_TOKENS, 0
 
