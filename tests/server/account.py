@@ -48,8 +48,8 @@ class PromptCache:
 
     OpenAI: every boundary of a message is remembered, and the longest known one of at least
     `min_tokens` counts, rounded down to 128 tokens. Anthropic: only what ends at a `cache_control`
-    is remembered; the longest known beginning before the last mark is read, and what follows it up to
-    that mark is a cache write.
+    is remembered; the longest known beginning before the last mark is read, and what follows it up
+    to that mark is a cache write.
     """
 
     def __init__(self, min_tokens=1024):

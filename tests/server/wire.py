@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
             eol = self._buffer.find(b"\r\n")
             if eol < 0:
                 return False
-            size_text = bytes(self._buffer[:eol]).partition(b";")[0].strip()
+            size_text = bytes(self._buffer[:eol]).partition(b";")[0].strip(b" \t")
             if not re.fullmatch(rb"[0-9A-Fa-f]{1,8}", size_text):
                 raise BadRequest(400, "the size of a chunk is not a number")
             size = int(size_text, 16)
