@@ -3,7 +3,8 @@
 
 static int bad(rlm_error **err, const char *name, int64_t value, const char *expected)
 {
-    return rlm_error_set(err, RLM_E_INVAL, "%s is %lld; it must be %s", name, (long long)value, expected);
+    return rlm_error_set(err, RLM_E_INVAL, "%s is %lld; it must be %s", name, (long long)value,
+                         expected);
 }
 
 static int check_limits(const struct rlm_limits *l, rlm_error **err)
@@ -52,7 +53,9 @@ static int copy_text(const char *text, char **ret_copy, rlm_error **err)
     return 0;
 }
 
-int rlm_flow_new(rlm_loop *loop, const struct rlm_flow_options *options, rlm_flow **ret_flow,
+int rlm_flow_new(rlm_loop *loop,
+                 const struct rlm_flow_options *options,
+                 rlm_flow **ret_flow,
                  rlm_error **err)
 {
     if (!options->model || !options->runtime) {
@@ -97,14 +100,16 @@ int rlm_flow_add_model(rlm_flow *flow, const char *name, rlm_model *model, rlm_e
         return rlm_error_set(err, RLM_E_EXISTS, "a model named \"%s\" is there already", name);
     }
     if (flow->limits.max_cost_nano && !rlm_model_has_price(model)) {
-        return rlm_error_set(err, RLM_E_INVAL,
-                             "max_cost is set, but no price is known for model \"%s\" at %s; give its "
-                             "price, or cap tokens with max_budget",
-                             rlm_model_name(model), rlm_model_address(model));
+        return rlm_error_set(
+            err, RLM_E_INVAL,
+            "max_cost is set, but no price is known for model \"%s\" at %s; give its "
+            "price, or cap tokens with max_budget",
+            rlm_model_name(model), rlm_model_address(model));
     }
     struct rlm_flow_model *made;
     struct rlm_flow_model **slot;
-    if (!RLM_NEW(made) || !(made->name = rlm_strdup(name)) || !(slot = rlm_vec_push(&flow->models))) {
+    if (!RLM_NEW(made) || !(made->name = rlm_strdup(name)) ||
+        !(slot = rlm_vec_push(&flow->models))) {
         if (made) {
             free(made->name);
             free(made);

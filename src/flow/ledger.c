@@ -16,8 +16,12 @@ static int64_t cost_of(const struct rlm_ledger_rates *rates, int64_t input, int6
 }
 
 /* The most output that fits `room_tokens` and `room_cost` beside the input; -1: no cap. */
-static int64_t output_that_fits(const struct rlm_ledger_rates *rates, int64_t input, int64_t wanted,
-                                int64_t room_tokens, int64_t room_cost, bool *ret_by_cost)
+static int64_t output_that_fits(const struct rlm_ledger_rates *rates,
+                                int64_t input,
+                                int64_t wanted,
+                                int64_t room_tokens,
+                                int64_t room_cost,
+                                bool *ret_by_cost)
 {
     int64_t most = wanted;
     *ret_by_cost = false;
@@ -40,8 +44,10 @@ static int64_t output_that_fits(const struct rlm_ledger_rates *rates, int64_t in
     return most;
 }
 
-enum rlm_reserve_outcome rlm_ledger_reserve(struct rlm_ledger *l, const struct rlm_ledger_rates *rates,
-                                            int64_t input_bound, int64_t output_wanted,
+enum rlm_reserve_outcome rlm_ledger_reserve(struct rlm_ledger *l,
+                                            const struct rlm_ledger_rates *rates,
+                                            int64_t input_bound,
+                                            int64_t output_wanted,
                                             struct rlm_reservation *ret_reservation)
 {
     double scaled = ceil((double)input_bound * (rates->input_ratio > 1 ? rates->input_ratio : 1));
@@ -71,7 +77,8 @@ void rlm_ledger_release(struct rlm_ledger *l, const struct rlm_reservation *held
     l->open--;
 }
 
-void rlm_ledger_settle(struct rlm_ledger *l, const struct rlm_reservation *held,
+void rlm_ledger_settle(struct rlm_ledger *l,
+                       const struct rlm_reservation *held,
                        const struct rlm_usage *usage)
 {
     rlm_ledger_release(l, held);
@@ -84,7 +91,8 @@ static bool plausible(int64_t tokens, uint64_t bytes)
     return tokens >= 0 && (uint64_t)tokens <= 4 * bytes + 64;
 }
 
-struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported, bool known,
+struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported,
+                                  bool known,
                                   const struct rlm_reservation *held,
                                   const struct rlm_traffic *traffic)
 {
@@ -108,7 +116,8 @@ struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported, bool known,
     };
 }
 
-bool rlm_ledger_learn(struct rlm_ledger_rates *rates, const struct rlm_reservation *held,
+bool rlm_ledger_learn(struct rlm_ledger_rates *rates,
+                      const struct rlm_reservation *held,
                       const struct rlm_usage *usage)
 {
     if (usage->estimated || usage->input_tokens <= held->input_tokens) {

@@ -50,11 +50,14 @@ enum rlm_reserve_outcome {
 int64_t rlm_ledger_input_bound(uint64_t new_bytes, size_t new_messages, int64_t known_tokens);
 
 /* Tries to hold the worst case of a call. */
-enum rlm_reserve_outcome rlm_ledger_reserve(struct rlm_ledger *l, const struct rlm_ledger_rates *rates,
-                                            int64_t input_bound, int64_t output_wanted,
+enum rlm_reserve_outcome rlm_ledger_reserve(struct rlm_ledger *l,
+                                            const struct rlm_ledger_rates *rates,
+                                            int64_t input_bound,
+                                            int64_t output_wanted,
                                             struct rlm_reservation *ret_reservation);
 /* Gives back what was held and charges `usage` in full. */
-void rlm_ledger_settle(struct rlm_ledger *l, const struct rlm_reservation *held,
+void rlm_ledger_settle(struct rlm_ledger *l,
+                       const struct rlm_reservation *held,
                        const struct rlm_usage *usage);
 
 /* What was seen of a call on the wire. */
@@ -68,13 +71,15 @@ struct rlm_traffic {
  * of the input, and the bytes received, but not more than the server was allowed unless it sent more
  * pieces than that. Implausible: missing, negative, or more than four times the bytes sent or
  * received. */
-struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported, bool known,
+struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported,
+                                  bool known,
                                   const struct rlm_reservation *held,
                                   const struct rlm_traffic *traffic);
 /* A reservation that came to nothing: given back, nothing is charged. */
 void rlm_ledger_release(struct rlm_ledger *l, const struct rlm_reservation *held);
 /* Learns from a settled call: true the first time usage passed the bound by more than before. */
-bool rlm_ledger_learn(struct rlm_ledger_rates *rates, const struct rlm_reservation *held,
+bool rlm_ledger_learn(struct rlm_ledger_rates *rates,
+                      const struct rlm_reservation *held,
                       const struct rlm_usage *usage);
 
 /* What is left under a cap, counting what is settled only; -1: no cap. Never below 0. */

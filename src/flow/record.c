@@ -1,5 +1,5 @@
-#include "flow/run.h"
 #include "graph/record.h"
+#include "flow/run.h"
 
 /* Members of the records that flow writes (the others: graph/record.h):
  *
@@ -195,7 +195,9 @@ int rlm_record_delivery(struct rlm_agent *agent)
     return commit(agent->run, RLM_RECORD_CALL_DELIVERED, &buf);
 }
 
-int rlm_record_reserve(struct rlm_agent *agent, int64_t ask, const struct rlm_flow_model *model,
+int rlm_record_reserve(struct rlm_agent *agent,
+                       int64_t ask,
+                       const struct rlm_flow_model *model,
                        const struct rlm_reservation *held)
 {
     if (!agent->run->journal) {
@@ -212,7 +214,10 @@ int rlm_record_reserve(struct rlm_agent *agent, int64_t ask, const struct rlm_fl
     return commit(agent->run, RLM_RECORD_RESERVE, &buf);
 }
 
-int rlm_record_settle(struct rlm_agent *agent, int64_t ask, const struct rlm_usage *usage, bool at_node)
+int rlm_record_settle(struct rlm_agent *agent,
+                      int64_t ask,
+                      const struct rlm_usage *usage,
+                      bool at_node)
 {
     if (!agent->run->journal) {
         return 0;

@@ -27,6 +27,7 @@ struct rlm_flow_model {
     char *name;
     rlm_model *model;
     struct rlm_ledger_rates rates;
+    bool answered; /* the server has answered before: worth more patience when it fails */
 };
 
 struct rlm_flow {
@@ -52,8 +53,8 @@ struct rlm_call {
     int64_t id;
     int64_t cell;
     enum rlm_call_kind kind;
-    bool batched;          /* llm_query_batched: the answer is a list */
-    size_t n_parts;        /* prompts of a query, specs of a launch */
+    bool batched;   /* llm_query_batched: the answer is a list */
+    size_t n_parts; /* prompts of a query, specs of a launch */
     size_t parts_left;
     struct rlm_part *parts;
     rlm_tool_call *tool;   /* of RLM_CALL_TOOL */
@@ -82,7 +83,7 @@ struct rlm_agent {
     bool scheduled; /* in run->ready */
     enum rlm_slot slot;
     struct rlm_ask *ask;
-    const char *refused;  /* see struct rlm_account */
+    const char *refused; /* see struct rlm_account */
     bool last_affordable;
     int turns_dropped; /* oldest turns left out because the model's context is too short */
     int default_names; /* used up by unnamed children */
@@ -90,6 +91,7 @@ struct rlm_agent {
     rlm_session *session;
     bool session_ready;
     int sessions; /* opened so far */
+    char *lost;   /* the session died between two cells: what the model has not been told yet */
     int64_t cell; /* number of the last one started */
     bool cell_open;
     char *answer; /* accepted by done(): what the agent ends with once the cell has unwound */
@@ -108,10 +110,13 @@ struct rlm_run {
     rlm_loop *loop;
     struct rlm_run_events events;
     void *arg;
-    rlm_journal *journal;  /* NULL: in memory */
-    rlm_blobs *blobs;      /* the journal's, or the run's own */
+    rlm_journal *journal; /* NULL: in memory */
+    rlm_blobs *blobs;     /* the journal's, or the run's own */
     bool sync;
-    rlm_graph *root;
+    char *query; /* until the graph has it */
+    size_t query_len;
+    char *output_schema;
+    rlm_graph *root;       /* NULL until the inputs are taken in */
     struct rlm_map agents; /* agent id -> struct rlm_agent */
     int n_agents;
     struct rlm_ledger ledger;
@@ -119,7 +124,7 @@ struct rlm_run {
 
     RLM_VEC(struct rlm_agent *) ready;
     rlm_defer *turn;
-    bool flushing; /* a turn waits for its records to be on disk */
+    bool flushing;                          /* a turn waits for its records to be on disk */
     RLM_VEC(struct rlm_agent *) slot_queue; /* parents that resume stand in front */
     int slots_held;
     RLM_VEC(struct rlm_ask *) asks; /* all that are under way, in order of their start */
@@ -130,6 +135,7 @@ struct rlm_run {
     RLM_VEC(rlm_chat *) finished_chats;
 
     struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
+    int reads;                 /* files of directories that are being read on the pool */
     uint64_t started_ms;
     rlm_timer *time_limit;
     bool stopping;
@@ -139,7 +145,10 @@ struct rlm_run {
 };
 
 /* ---- run.c ---- */
-void rlm_run_emit(rlm_run *run, enum rlm_event_type type, rlm_graph *g, const struct rlm_node *node,
+void rlm_run_emit(rlm_run *run,
+                  enum rlm_event_type type,
+                  rlm_graph *g,
+                  const struct rlm_node *node,
                   rlm_str text);
 void rlm_run_notice(rlm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
@@ -156,7 +165,10 @@ void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
 struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name);
 
 /* ---- agent.c ---- */
-int rlm_agent_new(rlm_run *run, rlm_graph *graph, struct rlm_agent *parent, struct rlm_agent **ret_agent,
+int rlm_agent_new(rlm_run *run,
+                  rlm_graph *graph,
+                  struct rlm_agent *parent,
+                  struct rlm_agent **ret_agent,
                   rlm_error **err);
 void rlm_agent_free(struct rlm_agent *agent);
 void rlm_agent_step(struct rlm_agent *agent);
@@ -164,8 +176,8 @@ void rlm_agent_step(struct rlm_agent *agent);
 bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
 /* Ends the agent: its descendants first, as "terminated" (or with the same reason if that is "time"),
  * its calls and session, then the done_output. */
-void rlm_agent_finish(struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output,
-                      rlm_str content);
+void rlm_agent_finish(
+    struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
 /* Lets go of session, calls and model call without a node (a run that is stopped). */
 void rlm_agent_drop(struct rlm_agent *agent);
 void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
@@ -177,21 +189,41 @@ static inline bool rlm_agent_finished(const struct rlm_agent *agent)
     return agent->state == RLM_AGENT_FINISHED;
 }
 
+/* ---- open.c ---- */
+/* The seed of the agent's sessions: of run and agent, the same for each of its sessions. */
+void rlm_agent_seed(const struct rlm_agent *agent, char ret_seed[20]);
+int rlm_agent_open_session(struct rlm_agent *agent,
+                           const struct rlm_session_events *events,
+                           uint64_t open_timeout_ms,
+                           rlm_error **err);
+
 /* ---- call.c ---- */
+/* The open call of that id, or NULL. */
+struct rlm_call *rlm_call_find(const struct rlm_agent *agent, int64_t id);
 /* New calls of a cell: each is journaled and begun. */
 void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls, size_t n_calls);
 /* Answers a call with a value (JSON) or an error, journals it and queues the delivery. The call is
  * freed. On failure the run has failed. */
 void rlm_call_answer(struct rlm_call *call, rlm_str value_json);
+/* The same for a call that never came into the table: its arguments are wrong. */
+void rlm_host_call_raise(struct rlm_agent *agent,
+                         const struct rlm_host_call *call,
+                         const char *type,
+                         const char *reason,
+                         rlm_str message);
 void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message);
 /* Gives up every open call of the agent: children end as `reason`, launches get their resume_action. */
 void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
+/* Forgets every open call and queued result, without a node or a record. */
+void rlm_calls_drop(struct rlm_agent *agent);
 /* Gives up one call by id, if it is open: its task was cancelled in the session. */
 void rlm_calls_cancel_one(struct rlm_agent *agent, int64_t id);
 /* Gives queued results to the session when the agent holds its slot. */
 void rlm_calls_deliver(struct rlm_agent *agent);
-struct rlm_call *rlm_call_new(struct rlm_agent *agent, const struct rlm_host_call *from,
-                              enum rlm_call_kind kind, size_t n_parts);
+struct rlm_call *rlm_call_new(struct rlm_agent *agent,
+                              const struct rlm_host_call *from,
+                              enum rlm_call_kind kind,
+                              size_t n_parts);
 /* A value of a failed child or prompt, as JSON; NULL: no memory. */
 char *rlm_failure_json(const char *reason, rlm_str message, const char *agent_id);
 /* A JSON string of the text, or a blob when it is large; NULL with the error set. */
@@ -209,26 +241,32 @@ void rlm_launch_child_ended(struct rlm_agent *child);
 void rlm_launch_cancel(struct rlm_call *call, const char *reason);
 void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
 void rlm_query_cancel(struct rlm_call *call);
-void rlm_host_tool_begin(struct rlm_agent *agent, const struct rlm_host_call *call,
+void rlm_host_tool_begin(struct rlm_agent *agent,
+                         const struct rlm_host_call *call,
                          struct rlm_tool *tool);
 void rlm_host_tool_cancel(struct rlm_call *call);
 void rlm_input_read_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
 void rlm_input_read_cancel(struct rlm_call *call);
 /* Takes the inputs in (pool), then calls back with their JSON object, or an error. */
-int rlm_inputs_begin(rlm_run *run, const struct rlm_run_options *options,
+int rlm_inputs_begin(rlm_run *run,
+                     const struct rlm_run_options *options,
                      void (*done)(rlm_run *run, const char *inputs_json, rlm_error *error),
                      rlm_error **err);
 void rlm_inputs_free(struct rlm_inputs *inputs);
+/* Journals the lists of directories, behind the RUN record. */
+int rlm_inputs_record(rlm_run *run);
 
 /* ---- ask.c ---- */
 struct rlm_ask_options {
     struct rlm_agent *agent; /* whose account it stands on */
     struct rlm_flow_model *model;
-    int turn;  /* 0: llm_query */
+    int turn; /* 0: llm_query */
     bool final;
     rlm_str prompt; /* of llm_query; copied */
     /* One of the two comes once, on the loop, unless the ask was cancelled. */
-    void (*done)(void *arg, struct rlm_ask *ask, const struct rlm_chat_reply *reply,
+    void (*done)(void *arg,
+                 struct rlm_ask *ask,
+                 const struct rlm_chat_reply *reply,
                  const struct rlm_usage *usage);
     void (*failed)(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error);
     void *arg;
@@ -247,9 +285,14 @@ int rlm_record_cell(struct rlm_agent *agent, rlm_str code);
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call);
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
 int rlm_record_delivery(struct rlm_agent *agent);
-int rlm_record_reserve(struct rlm_agent *agent, int64_t ask, const struct rlm_flow_model *model,
+int rlm_record_reserve(struct rlm_agent *agent,
+                       int64_t ask,
+                       const struct rlm_flow_model *model,
                        const struct rlm_reservation *held);
-int rlm_record_settle(struct rlm_agent *agent, int64_t ask, const struct rlm_usage *usage, bool at_node);
+int rlm_record_settle(struct rlm_agent *agent,
+                      int64_t ask,
+                      const struct rlm_usage *usage,
+                      bool at_node);
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
 /* Facts of every blob that a value names. */
 int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);

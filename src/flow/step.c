@@ -11,8 +11,8 @@ static struct rlm_step finish(const char *reason)
 }
 
 /* The last node asks for a reply of the model. */
-static struct rlm_step ask(const rlm_graph *g, const struct rlm_limits *limits,
-                           const struct rlm_account *account)
+static struct rlm_step
+ask(const rlm_graph *g, const struct rlm_limits *limits, const struct rlm_account *account)
 {
     int max_iters = rlm_step_max_iters(limits, g->depth);
     if (g->turns >= max_iters) {
@@ -25,8 +25,10 @@ static struct rlm_step ask(const rlm_graph *g, const struct rlm_limits *limits,
     return (struct rlm_step){.kind = RLM_STEP_ASK, .final = final};
 }
 
-struct rlm_step rlm_step_next(const rlm_graph *g, const struct rlm_open_calls *open,
-                              const struct rlm_limits *limits, const struct rlm_account *account)
+struct rlm_step rlm_step_next(const rlm_graph *g,
+                              const struct rlm_open_calls *open,
+                              const struct rlm_limits *limits,
+                              const struct rlm_account *account)
 {
     const struct rlm_step wait = {.kind = RLM_STEP_WAIT};
     const struct rlm_node *last = rlm_graph_current(g);

@@ -8,9 +8,9 @@
 #include "graph/graph.h"
 
 enum rlm_step_kind {
-    RLM_STEP_WAIT,   /* something is under way; its end asks again */
-    RLM_STEP_RUN,    /* run the code of the last llm_output */
-    RLM_STEP_ASK,    /* ask the model; `final`: it is told that this is its last turn */
+    RLM_STEP_WAIT, /* something is under way; its end asks again */
+    RLM_STEP_RUN,  /* run the code of the last llm_output */
+    RLM_STEP_ASK,  /* ask the model; `final`: it is told that this is its last turn */
     RLM_STEP_ANSWER, /* every child of launch `call_id` has ended: resume the cell that waits for it */
     RLM_STEP_FINISH, /* end with `reason` */
 };
@@ -38,13 +38,16 @@ struct rlm_open_calls {
 
 /* What it may still spend. */
 struct rlm_account {
-    const char *end;      /* a reason that ends every agent now: "time", "terminated"; NULL: none */
-    const char *refused;  /* the last attempt to reserve was refused: "budget" or "cost"; NULL: not */
+    const char *end; /* a reason that ends every agent now: "time", "terminated"; NULL: none */
+    const char
+        *refused; /* the last attempt to reserve was refused: "budget" or "cost"; NULL: not */
     bool last_affordable; /* the last reservation was shrunk: what follows will hardly fit */
 };
 
-struct rlm_step rlm_step_next(const rlm_graph *g, const struct rlm_open_calls *open,
-                              const struct rlm_limits *limits, const struct rlm_account *account);
+struct rlm_step rlm_step_next(const rlm_graph *g,
+                              const struct rlm_open_calls *open,
+                              const struct rlm_limits *limits,
+                              const struct rlm_account *account);
 
 /* Model replies that an agent at this depth may have. */
 int rlm_step_max_iters(const struct rlm_limits *limits, int depth);

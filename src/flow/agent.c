@@ -1,0 +1,526 @@
+#include "flow/code.h"
+#include "flow/observe.h"
+#include "flow/run.h"
+#include "graph/record.h"
+
+#include <stdio.h>
+
+enum { TEXT_MAX = 64 * 1024 * 1024, SESSION_OPEN_TIMEOUT_MS = 60 * 1000 };
+
+int rlm_agent_new(rlm_run *run,
+                  rlm_graph *graph,
+                  struct rlm_agent *parent,
+                  struct rlm_agent **ret_agent,
+                  rlm_error **err)
+{
+    struct rlm_agent *agent;
+    if (!RLM_NEW(agent)) {
+        return rlm_error_nomem(err);
+    }
+    agent->run = run;
+    agent->graph = graph;
+    agent->parent = parent;
+    agent->model = rlm_flow_find_model(run->flow, graph->model);
+    int r = 0;
+    if (graph->output_schema.len) {
+        r = rlm_schema_new(graph->output_schema, &agent->output_schema, err);
+    }
+    if (r == 0 && (r = rlm_map_set(&run->agents, rlm_str_of(graph->agent_id), agent)) < 0) {
+        rlm_error_nomem(err);
+    }
+    if (r < 0) {
+        rlm_schema_free(agent->output_schema);
+        free(agent);
+        return r;
+    }
+    run->n_agents++;
+    *ret_agent = agent;
+    return 0;
+}
+
+void rlm_agent_free(struct rlm_agent *agent)
+{
+    rlm_agent_drop(agent);
+    rlm_schema_free(agent->output_schema);
+    free(agent->answer);
+    free(agent->lost);
+    free(agent->calls.items);
+    free(agent->results.items);
+    free(agent);
+}
+
+void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state)
+{
+    if (agent->state != state) {
+        agent->state = state;
+        rlm_run_emit(agent->run, RLM_EVENT_STATE, agent->graph, NULL, RLM_STR_NONE);
+    }
+}
+
+bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node)
+{
+    rlm_run *run = agent->run;
+    rlm_error *err = NULL;
+    const struct rlm_node *kept;
+    int r = rlm_graph_append(agent->graph, node, &kept, &err);
+    if (r == 0) {
+        r = rlm_record_node(run->journal, agent->graph, kept, &err);
+    }
+    if (r < 0) {
+        rlm_run_fail(run, err);
+        return false;
+    }
+    rlm_run_emit(run, RLM_EVENT_APPEND_NODE, agent->graph, kept, RLM_STR_NONE);
+    return true;
+}
+
+/* ---- slots: agents with a session that is executing or about to ---- */
+
+bool rlm_agent_take_slot(struct rlm_agent *agent, bool front)
+{
+    rlm_run *run = agent->run;
+    if (agent->slot == RLM_SLOT_HELD) {
+        return true;
+    }
+    if (agent->slot == RLM_SLOT_NONE && run->slots_held < run->flow->limits.max_live) {
+        agent->slot = RLM_SLOT_HELD;
+        run->slots_held++;
+        return true;
+    }
+    if (agent->slot == RLM_SLOT_NONE) {
+        struct rlm_agent **place = rlm_vec_push(&run->slot_queue);
+        if (!place) {
+            rlm_error *err = NULL;
+            rlm_error_nomem(&err);
+            rlm_run_fail(run, err);
+            return false;
+        }
+        if (front) {
+            memmove(run->slot_queue.items + 1, run->slot_queue.items,
+                    (run->slot_queue.len - 1) * sizeof *run->slot_queue.items);
+            place = run->slot_queue.items;
+        }
+        *place = agent;
+        agent->slot = RLM_SLOT_QUEUED;
+    }
+    return false;
+}
+
+void rlm_agent_release_slot(struct rlm_agent *agent)
+{
+    rlm_run *run = agent->run;
+    if (agent->slot == RLM_SLOT_QUEUED) {
+        for (size_t i = 0; i < run->slot_queue.len; i++) {
+            if (run->slot_queue.items[i] == agent) {
+                rlm_vec_remove(&run->slot_queue, i);
+                break;
+            }
+        }
+    } else if (agent->slot == RLM_SLOT_HELD) {
+        run->slots_held--;
+        if (run->slot_queue.len) {
+            struct rlm_agent *next = run->slot_queue.items[0];
+            rlm_vec_remove(&run->slot_queue, 0);
+            next->slot = RLM_SLOT_HELD;
+            run->slots_held++;
+            rlm_run_schedule(next);
+        }
+    }
+    agent->slot = RLM_SLOT_NONE;
+}
+
+/* ---- the end of an agent ---- */
+
+void rlm_agent_drop(struct rlm_agent *agent)
+{
+    rlm_ask_cancel(agent->ask);
+    agent->ask = NULL;
+    rlm_calls_drop(agent);
+    if (agent->session) {
+        rlm_run_close_session(agent->run, agent->session);
+        agent->session = NULL;
+        agent->session_ready = false;
+    }
+    agent->cell_open = false;
+    rlm_agent_release_slot(agent);
+}
+
+void rlm_agent_finish(
+    struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content)
+{
+    if (rlm_agent_finished(agent)) {
+        return;
+    }
+    rlm_calls_cancel(agent, strcmp(reason, "time") == 0 ? "time" : "terminated");
+    rlm_agent_drop(agent);
+    rlm_agent_set_state(agent, RLM_AGENT_FINISHED);
+    struct rlm_node done = {
+        .type = RLM_DONE_OUTPUT,
+        .result = result,
+        .reason = rlm_str_of(reason),
+        .output = output,
+        .content = content,
+    };
+    if (!rlm_agent_append(agent, &done)) {
+        return;
+    }
+    if (agent->part) {
+        rlm_launch_child_ended(agent);
+    }
+    if (!agent->parent) {
+        rlm_run_end(agent->run);
+    }
+}
+
+static void finish_answered(struct rlm_agent *agent, rlm_str output)
+{
+    rlm_autofree char *answer = rlm_steal(&agent->answer);
+    rlm_agent_finish(agent, "answered", (rlm_str){answer, agent->answer_len}, output, RLM_STR(""));
+}
+
+static void finish_failed(struct rlm_agent *agent, const char *message)
+{
+    rlm_agent_finish(agent, "failed", RLM_STR(""), RLM_STR(""), rlm_str_of(message));
+}
+
+/* ---- a cell ---- */
+
+/* The note of the extractor on the reply whose code has just run. */
+static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
+{
+    for (size_t i = g->nodes.len; i-- > 0;) {
+        const struct rlm_node *node = g->nodes.items[i];
+        if (node->type == RLM_LLM_OUTPUT) {
+            rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
+            rlm_code_extract(node->content, &code, note);
+            return;
+        }
+    }
+}
+
+/* Appends the observation of a cell that ended without an answer. */
+static void
+append_observation(struct rlm_agent *agent, const char *error_kind, struct rlm_observation *o)
+{
+    rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
+    rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
+    if (agent->lost) {
+        rlm_buf_adds(&note, agent->lost);
+        free(rlm_steal(&agent->lost));
+    }
+    note_on_code(agent->graph, &note);
+    o->note = rlm_buf_str(&note);
+    o->max_chars = agent->run->flow->limits.max_output_length;
+    rlm_observe(o, &content);
+    rlm_error *err = NULL;
+    if (rlm_buf_check(&content, &err) < 0 || rlm_buf_check(&note, &err) < 0) {
+        rlm_run_fail(agent->run, err);
+        return;
+    }
+    struct rlm_node node = {
+        .type = error_kind ? RLM_ERROR_OUTPUT : RLM_EXEC_OUTPUT,
+        .content = rlm_buf_str(&content),
+        .output = o->output,
+        .error = rlm_str_of(error_kind ? error_kind : ""),
+    };
+    rlm_agent_append(agent, &node);
+    rlm_run_schedule(agent);
+}
+
+static void session_ready(void *arg, rlm_str ready_json)
+{
+    struct rlm_agent *agent = arg;
+    char seed[20];
+    rlm_agent_seed(agent, seed);
+    agent->session_ready = true;
+    if (rlm_record_session(agent, seed, ready_json) == 0) {
+        rlm_run_schedule(agent);
+    }
+}
+
+static void session_suspended(void *arg, const struct rlm_host_call *calls, size_t n_calls)
+{
+    struct rlm_agent *agent = arg;
+    if (agent->session) {
+        rlm_calls_begin(agent, calls, n_calls);
+    }
+}
+
+static void session_finished(void *arg, const struct rlm_cell_finished *how)
+{
+    struct rlm_agent *agent = arg;
+    if (!agent->session) {
+        return;
+    }
+    agent->cell_open = false;
+    rlm_calls_cancel(agent, "terminated");
+    if (agent->answer) {
+        finish_answered(agent, how->output);
+        return;
+    }
+    struct rlm_observation o = {
+        .output = how->output,
+        .omitted_chars = how->omitted_chars,
+        .notes = how->notes,
+    };
+    const char *kind = NULL;
+    if (how->error_type) {
+        kind = how->clock ? how->clock : "exec";
+        o.error = how->traceback.len ? how->traceback : how->error_message;
+    }
+    rlm_agent_set_state(agent, RLM_AGENT_READY);
+    append_observation(agent, kind, &o);
+}
+
+static void session_died(void *arg, const struct rlm_session_death *how)
+{
+    struct rlm_agent *agent = arg;
+    if (!agent->session) {
+        return;
+    }
+    bool was_ready = agent->session_ready;
+    rlm_run_close_session(agent->run, rlm_steal(&agent->session));
+    agent->session_ready = false;
+    if (rlm_record_session_ended(agent, how->reason, how->message) < 0) {
+        return;
+    }
+    bool in_cell = agent->cell_open;
+    agent->cell_open = false;
+    rlm_calls_cancel(agent, "terminated");
+    if (agent->answer) {
+        finish_answered(agent, how->output);
+    } else if (!was_ready) {
+        rlm_autofree char *message = rlm_strndup(how->message.ptr, how->message.len);
+        finish_failed(agent, message ? message : "out of memory");
+    } else if (in_cell) {
+        rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
+        rlm_buf_add_str(&error, how->message);
+        rlm_buf_adds(&error, "\nYour variables are gone; your next code runs in a new session.");
+        struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
+        rlm_agent_set_state(agent, RLM_AGENT_READY);
+        append_observation(agent, how->reason, &o);
+    } else {
+        free(agent->lost);
+        if (asprintf(&agent->lost, "%.*s Your earlier variables are gone. ",
+                     RLM_FMT(how->message)) < 0) {
+            agent->lost = NULL;
+        }
+    }
+}
+
+static const struct rlm_session_events session_events = {
+    .ready = session_ready,
+    .suspended = session_suspended,
+    .finished = session_finished,
+    .died = session_died,
+};
+
+static void open_session(struct rlm_agent *agent)
+{
+    rlm_error *err = NULL;
+    agent->sessions++;
+    agent->session_ready = false;
+    if (rlm_agent_open_session(agent, &session_events, SESSION_OPEN_TIMEOUT_MS, &err) < 0) {
+        finish_failed(agent, rlm_error_message(err));
+        rlm_error_free(err);
+        return;
+    }
+    rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
+}
+
+static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
+{
+    if (from->type == RLM_LLM_OUTPUT) {
+        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = from->code};
+        if (!rlm_agent_append(agent, &action)) {
+            return;
+        }
+    }
+    agent->cell++;
+    rlm_str code = rlm_graph_current(agent->graph)->code;
+    if (rlm_record_cell(agent, code) < 0) {
+        return;
+    }
+    rlm_error *err = NULL;
+    agent->cell_open = true;
+    rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
+    if (rlm_session_start(agent->session, agent->cell, code, &err) < 0) {
+        finish_failed(agent, rlm_error_message(err));
+        rlm_error_free(err);
+    }
+}
+
+/* A reply without code is an observation that says what to write. */
+static void observe_no_code(struct rlm_agent *agent)
+{
+    struct rlm_node action = {.type = RLM_EXEC_ACTION};
+    rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
+    note_on_code(agent->graph, &note);
+    struct rlm_node node = {
+        .type = RLM_ERROR_OUTPUT, .content = rlm_buf_str(&note), .error = RLM_STR("no_code")};
+    if (rlm_agent_append(agent, &action) && rlm_agent_append(agent, &node)) {
+        rlm_run_schedule(agent);
+    }
+}
+
+static void run_code(struct rlm_agent *agent)
+{
+    const struct rlm_node *last = rlm_graph_current(agent->graph);
+    if (!last->code.len) {
+        observe_no_code(agent);
+    } else if (!rlm_agent_take_slot(agent, false)) {
+        rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
+    } else if (!agent->session) {
+        open_session(agent);
+    } else if (agent->session_ready) {
+        start_cell(agent, last);
+    }
+}
+
+/* ---- a turn of the model ---- */
+
+static void replied(void *arg,
+                    struct rlm_ask *ask,
+                    const struct rlm_chat_reply *reply,
+                    const struct rlm_usage *usage)
+{
+    struct rlm_agent *agent = arg;
+    (void)ask;
+    agent->ask = NULL;
+    rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
+    rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
+    rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
+    rlm_buf_add_str(&content, reply->text);
+    if (reply->tool_code.len) {
+        /* What a native tool call carries stands in the conversation as a block, like other code. */
+        if (content.len) {
+            rlm_buf_adds(&content, "\n");
+        }
+        rlm_buf_adds(&content, "```repl\n");
+        rlm_buf_add_str(&content, reply->tool_code);
+        rlm_buf_adds(&content, "\n```");
+        rlm_buf_add_str(&code, reply->tool_code);
+    } else {
+        rlm_code_extract(reply->text, &code, &note);
+    }
+    rlm_error *err = NULL;
+    if (rlm_buf_check(&content, &err) < 0 || rlm_buf_check(&code, &err) < 0) {
+        rlm_run_fail(agent->run, err);
+        return;
+    }
+    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
+    struct rlm_json_writer w = {.buf = &metadata};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_str(&w, "finish_reason", reply->finish_reason);
+    rlm_json_end(&w, '}');
+    struct rlm_node node = {
+        .type = RLM_LLM_OUTPUT,
+        .content = rlm_buf_str(&content),
+        .code = rlm_buf_str(&code),
+        .model = rlm_str_of(agent->model->name),
+        .usage = *usage,
+        .metadata = rlm_buf_str(&metadata),
+    };
+    rlm_agent_set_state(agent, RLM_AGENT_READY);
+    if (rlm_agent_append(agent, &node)) {
+        rlm_run_schedule(agent);
+    }
+}
+
+static void not_replied(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error)
+{
+    struct rlm_agent *agent = arg;
+    (void)ask;
+    agent->ask = NULL;
+    if (strcmp(reason, "failed") == 0) {
+        finish_failed(agent, rlm_error_message(error));
+    } else {
+        agent->refused = strcmp(reason, "cost") == 0 ? "cost" : "budget";
+        rlm_run_schedule(agent);
+    }
+}
+
+static void ask_model(struct rlm_agent *agent, bool final)
+{
+    struct rlm_ask_options options = {
+        .agent = agent,
+        .model = agent->model,
+        .turn = agent->graph->turns + 1,
+        .final = final,
+        .done = replied,
+        .failed = not_replied,
+        .arg = agent,
+    };
+    rlm_error *err = NULL;
+    rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
+    if (rlm_ask_start(&options, &agent->ask, &err) < 0) {
+        finish_failed(agent, rlm_error_message(err));
+        rlm_error_free(err);
+    }
+}
+
+/* What a limit that ends an agent says to people. */
+static void finish_at_limit(struct rlm_agent *agent, const char *reason)
+{
+    const struct rlm_limits *l = &agent->run->flow->limits;
+    char text[200];
+    if (strcmp(reason, "max_iters") == 0) {
+        snprintf(text, sizeof text, "no answer after %d turns (max_iters)",
+                 rlm_step_max_iters(l, agent->graph->depth));
+    } else if (strcmp(reason, "budget") == 0) {
+        snprintf(
+            text, sizeof text,
+            "the next model call does not fit what is left of max_budget (%lld of %lld tokens are spent)",
+            (long long)(agent->run->ledger.settled.input_tokens +
+                        agent->run->ledger.settled.output_tokens),
+            (long long)l->max_budget);
+    } else {
+        snprintf(
+            text, sizeof text,
+            "the next model call does not fit what is left of max_cost ($%.4f of $%.4f are spent)",
+            (double)agent->run->ledger.settled.cost_nano / 1e9, (double)l->max_cost_nano / 1e9);
+    }
+    rlm_agent_finish(agent, reason, RLM_STR(""), RLM_STR(""), rlm_str_of(text));
+}
+
+void rlm_agent_step(struct rlm_agent *agent)
+{
+    if (rlm_agent_finished(agent)) {
+        return;
+    }
+    if (agent->results.len) {
+        rlm_calls_deliver(agent);
+    }
+    struct rlm_open_launch launches[64];
+    struct rlm_open_calls open = {
+        .cell = agent->cell_open,
+        .asking = agent->ask != NULL,
+        .launches = launches,
+    };
+    for (size_t i = 0; i < agent->calls.len && open.n_launches < 64; i++) {
+        const struct rlm_call *call = agent->calls.items[i];
+        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
+            launches[open.n_launches++] = (struct rlm_open_launch){call->id, call->parts_left};
+        }
+    }
+    struct rlm_account account = {.refused = agent->refused,
+                                  .last_affordable = agent->last_affordable};
+    struct rlm_step step = rlm_step_next(agent->graph, &open, &agent->run->flow->limits, &account);
+    switch (step.kind) {
+    case RLM_STEP_WAIT:
+        break;
+    case RLM_STEP_RUN:
+        run_code(agent);
+        break;
+    case RLM_STEP_ASK:
+        ask_model(agent, step.final);
+        break;
+    case RLM_STEP_ANSWER:
+        rlm_launch_answer(rlm_call_find(agent, step.call_id));
+        rlm_run_schedule(agent);
+        break;
+    case RLM_STEP_FINISH:
+        finish_at_limit(agent, step.reason);
+        break;
+    }
+}

@@ -1,0 +1,380 @@
+/* One model call from its wish to its reply: reserve, wait, send, settle, try again.
+ *
+ * Every attempt is reserved before it is sent and settled after it, so the ledger holds the worst case
+ * at any moment. An ask waits for one of three things: a width (`workers`), what others hold in the
+ * ledger, or a provider's pause; `rlm_asks_pump` starts what may start, oldest first.
+ */
+#include "flow/messages.h"
+#include "flow/run.h"
+#include "model/backoff.h"
+
+#include <inttypes.h>
+
+enum { ATTEMPTS_KNOWN = 8, ATTEMPTS_NEW = 3, MESSAGES_MAX = 1024 * 1024 * 1024 };
+
+struct rlm_ask {
+    struct rlm_ask_options options;
+    rlm_run *run;
+    rlm_arena *arena;
+    struct rlm_messages messages;
+    int64_t input_bound;
+    int64_t id;
+    int attempts;
+    uint64_t started_ms; /* of the attempt under way */
+    uint64_t pieces;
+    rlm_chat *chat; /* NULL: waits */
+    struct rlm_reservation held;
+};
+
+/* ---- messages and their bound ---- */
+
+static uint64_t hash_message(uint64_t hash, const struct rlm_message *m)
+{
+    hash = (hash ^ (uint64_t)m->role) * 0x100000001b3u;
+    hash = (hash ^ m->text.len) * 0x100000001b3u;
+    return hash * 31 + rlm_crc32c((uint32_t)hash, m->text.ptr, m->text.len);
+}
+
+/* The bound of the input: what the provider reported for the part that stands since the last turn,
+ * and the bytes of the rest. */
+static int64_t bound_of(const struct rlm_agent *agent, const struct rlm_messages *m)
+{
+    uint64_t hash = 0, new_bytes = m->bytes;
+    for (size_t i = 0; agent && agent->known_tokens && i < m->count && i < agent->known_messages;
+         i++) {
+        hash = hash_message(hash, &m->items[i]);
+        new_bytes -= m->items[i].text.len;
+        if (i + 1 == agent->known_messages && hash == agent->known_hash) {
+            return rlm_ledger_input_bound(new_bytes, m->count - i - 1, agent->known_tokens);
+        }
+    }
+    return rlm_ledger_input_bound(m->bytes, m->count, 0);
+}
+
+/* Remembers what a turn's messages and reply cost, for the next turn's bound. */
+static void
+remember(struct rlm_ask *ask, const struct rlm_chat_reply *reply, const struct rlm_usage *usage)
+{
+    struct rlm_agent *agent = ask->options.agent;
+    agent->known_tokens = 0;
+    if (usage->estimated || reply->tool_code.len || !reply->text.len) {
+        return;
+    }
+    uint64_t hash = 0;
+    for (size_t i = 0; i < ask->messages.count; i++) {
+        hash = hash_message(hash, &ask->messages.items[i]);
+    }
+    struct rlm_message answer = {.role = RLM_ASSISTANT, .text = reply->text};
+    agent->known_hash = hash_message(hash, &answer);
+    agent->known_messages = ask->messages.count + 1;
+    agent->known_tokens = usage->input_tokens + usage->output_tokens;
+}
+
+static int build_messages(struct rlm_ask *ask, rlm_error **err)
+{
+    struct rlm_agent *agent = ask->options.agent;
+    rlm_arena_free(ask->arena);
+    if (!(ask->arena = rlm_arena_new(MESSAGES_MAX))) {
+        return rlm_error_nomem(err);
+    }
+    if (ask->options.turn) {
+        struct rlm_messages_options options = {agent->turns_dropped, ask->options.final};
+        int r = rlm_messages_build(agent, &options, ask->arena, &ask->messages, err);
+        ask->input_bound = r == 0 ? bound_of(agent, &ask->messages) : 0;
+        return r;
+    }
+    struct rlm_message *prompt = rlm_arena_alloc(ask->arena, sizeof *prompt);
+    rlm_str text = rlm_arena_copy(ask->arena, ask->options.prompt);
+    if (!prompt || !text.ptr) {
+        return rlm_error_nomem(err);
+    }
+    *prompt = (struct rlm_message){.role = RLM_USER, .text = text};
+    ask->options.prompt = text;
+    ask->messages = (struct rlm_messages){.items = prompt, .count = 1, .bytes = text.len};
+    ask->input_bound = bound_of(NULL, &ask->messages);
+    return 0;
+}
+
+/* ---- the list of asks ---- */
+
+int rlm_ask_start(const struct rlm_ask_options *options, struct rlm_ask **ret_ask, rlm_error **err)
+{
+    rlm_run *run = options->agent->run;
+    struct rlm_ask *ask;
+    struct rlm_ask **slot = NULL;
+    int r = 0;
+    if (!RLM_NEW(ask)) {
+        return rlm_error_nomem(err);
+    }
+    ask->options = *options;
+    ask->run = run;
+    ask->id = ++run->last_ask;
+    if ((r = build_messages(ask, err)) < 0 || !(slot = rlm_vec_push(&run->asks))) {
+        rlm_arena_free(ask->arena);
+        free(ask);
+        return r < 0 ? r : rlm_error_nomem(err);
+    }
+    *slot = ask;
+    *ret_ask = ask;
+    rlm_run_poke(run);
+    return 0;
+}
+
+static void ask_free(struct rlm_ask *ask)
+{
+    rlm_run *run = ask->run;
+    for (size_t i = 0; i < run->asks.len; i++) {
+        if (run->asks.items[i] == ask) {
+            rlm_vec_remove(&run->asks, i);
+            break;
+        }
+    }
+    rlm_arena_free(ask->arena);
+    free(ask);
+}
+
+bool rlm_ask_in_flight(const struct rlm_ask *ask)
+{
+    return ask && ask->chat;
+}
+
+static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error)
+{
+    void (*failed)(void *, struct rlm_ask *, const char *, const rlm_error *) = ask->options.failed;
+    failed(ask->options.arg, ask, reason, error);
+    ask_free(ask);
+}
+
+/* ---- settling ---- */
+
+/* Ends the attempt under way in the ledger. False: the run has failed. */
+static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, bool at_node)
+{
+    rlm_run *run = ask->run;
+    struct rlm_flow_model *model = ask->options.model;
+    usage->cost_nano = rlm_model_cost(model->model, usage, usage->estimated);
+    rlm_ledger_settle(&run->ledger, &ask->held, usage);
+    if (rlm_ledger_learn(&model->rates, &ask->held, usage)) {
+        rlm_run_notice(run,
+                       "model %s billed %" PRId64 " input tokens where at most %" PRId64
+                       " were expected; its bound is raised by that ratio from now on",
+                       rlm_model_name(model->model), usage->input_tokens, ask->held.input_tokens);
+    }
+    rlm_run_drop_chat(run, ask->chat);
+    ask->chat = NULL;
+    run->asks_in_flight--;
+    if (!at_node) {
+        rlm_graph_add_usage(ask->options.agent->graph, usage);
+    }
+    return rlm_record_settle(ask->options.agent, ask->id, usage, at_node) == 0;
+}
+
+void rlm_ask_cancel(struct rlm_ask *ask)
+{
+    if (!ask) {
+        return;
+    }
+    if (ask->chat) {
+        struct rlm_traffic traffic = {
+            .sent_bytes = rlm_chat_sent_bytes(ask->chat),
+            .received_bytes = rlm_chat_received_bytes(ask->chat),
+            .pieces = ask->pieces,
+        };
+        struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
+        settle(ask, &usage, false);
+    }
+    rlm_run_poke(ask->run);
+    ask_free(ask);
+}
+
+/* ---- events of an attempt ---- */
+
+static void chat_delta(void *arg, rlm_str text, uint64_t pieces)
+{
+    struct rlm_ask *ask = arg;
+    ask->pieces = pieces;
+    if (ask->options.turn && text.len) {
+        rlm_run_emit(ask->run, RLM_EVENT_DELTA, ask->options.agent->graph, NULL, text);
+    }
+    /* A server that goes on past its limit is cut. */
+    if (pieces > (uint64_t)ask->held.output_tokens) {
+        rlm_chat_cut(ask->chat);
+    }
+}
+
+static void chat_done(void *arg, const struct rlm_chat_reply *reply)
+{
+    struct rlm_ask *ask = arg;
+    struct rlm_traffic traffic = {reply->sent_bytes, reply->received_bytes, ask->pieces};
+    struct rlm_usage usage =
+        rlm_ledger_judge(&reply->usage, reply->usage_known, &ask->held, &traffic);
+    rlm_backoff_succeeded(rlm_model_backoff(ask->options.model->model));
+    ask->options.model->answered = true;
+    ask->options.agent->last_affordable =
+        ask->options.turn ? ask->held.shrunk : ask->options.agent->last_affordable;
+    if (!settle(ask, &usage, ask->options.turn != 0)) {
+        return;
+    }
+    if (ask->options.turn) {
+        remember(ask, reply, &usage);
+    }
+    ask->options.done(ask->options.arg, ask, reply, &usage);
+    ask_free(ask);
+}
+
+/* What a failed attempt used: nothing if the server refused it, else it may have been billed. */
+static struct rlm_usage usage_of_failure(const struct rlm_ask *ask,
+                                         const struct rlm_chat_failure *f)
+{
+    struct rlm_traffic traffic = {f->sent_bytes, f->received_bytes, ask->pieces};
+    if (f->usage_known) {
+        return rlm_ledger_judge(&f->usage, true, &ask->held, &traffic);
+    }
+    if (f->http_status >= 400 || !f->sent_bytes) {
+        return (struct rlm_usage){.calls = 1};
+    }
+    return rlm_ledger_judge(NULL, false, &ask->held, &traffic);
+}
+
+/* Too long for the model: leave the older half of the turns out. False: nothing is left to drop. */
+static bool drop_turns(struct rlm_ask *ask)
+{
+    struct rlm_agent *agent = ask->options.agent;
+    int shown = (int)ask->messages.turns_shown;
+    if (!ask->options.turn || shown < 2) {
+        return false;
+    }
+    agent->turns_dropped = agent->graph->turns - shown + (shown + 1) / 2;
+    rlm_run_notice(
+        ask->run,
+        "%s: the conversation is longer than the model's context; its oldest turns are left out",
+        agent->graph->agent_id);
+    return true;
+}
+
+static void chat_failed(void *arg, const struct rlm_chat_failure *f)
+{
+    struct rlm_ask *ask = arg;
+    struct rlm_flow_model *model = ask->options.model;
+    struct rlm_usage usage = usage_of_failure(ask, f);
+    if (!settle(ask, &usage, false)) {
+        return;
+    }
+    rlm_error *err = NULL;
+    if (rlm_error_code(f->error) == RLM_E_CONTEXT && drop_turns(ask)) {
+        if (build_messages(ask, &err) < 0) {
+            rlm_run_fail(ask->run, err);
+            return;
+        }
+        rlm_run_poke(ask->run);
+        return;
+    }
+    ask->attempts++;
+    if (!f->retry || ask->attempts >= (model->answered ? ATTEMPTS_KNOWN : ATTEMPTS_NEW)) {
+        fail(ask, "failed", f->error);
+        return;
+    }
+    struct rlm_backoff *backoff = rlm_model_backoff(model->model);
+    uint64_t now = rlm_now_ms();
+    rlm_backoff_failed(backoff, now, ask->started_ms, f->retry_after_ms);
+    rlm_run_notice(ask->run, "%s: %s; trying again in %.1f s", ask->options.agent->graph->agent_id,
+                   rlm_error_message(f->error), (double)rlm_backoff_wait_ms(backoff, now) / 1e3);
+    rlm_run_poke(ask->run);
+}
+
+static const struct rlm_chat_events chat_events = {
+    .delta = chat_delta,
+    .done = chat_done,
+    .failed = chat_failed,
+};
+
+/* ---- starting ---- */
+
+/* Reserves; a turn that gets less output than it wants is built anew as the last one. */
+static enum rlm_reserve_outcome reserve(struct rlm_ask *ask)
+{
+    rlm_run *run = ask->run;
+    struct rlm_ledger_rates *rates = &ask->options.model->rates;
+    int64_t wanted = run->flow->limits.max_output_tokens;
+    enum rlm_reserve_outcome r =
+        rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
+    if (r != RLM_RESERVED || !ask->held.shrunk || !ask->options.turn || ask->options.final) {
+        return r;
+    }
+    struct rlm_reservation plain = ask->held;
+    rlm_ledger_release(&run->ledger, &plain);
+    ask->options.final = true;
+    rlm_autoerr rlm_error *err = NULL;
+    if (build_messages(ask, &err) < 0) {
+        return RLM_RESERVE_WAIT;
+    }
+    return rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
+}
+
+static void refuse(struct rlm_ask *ask, bool by_cost)
+{
+    rlm_autoerr rlm_error *err = NULL;
+    rlm_error_set(&err, RLM_E_BUDGET, "the call does not fit what is left of %s",
+                  by_cost ? "max_cost" : "max_budget");
+    fail(ask, by_cost ? "cost" : "budget", err);
+}
+
+/* True if the list of asks may have changed. */
+static bool try_start(struct rlm_ask *ask)
+{
+    rlm_run *run = ask->run;
+    enum rlm_reserve_outcome outcome = reserve(ask);
+    if (outcome == RLM_RESERVE_WAIT) {
+        return false;
+    }
+    if (outcome != RLM_RESERVED) {
+        refuse(ask, outcome == RLM_RESERVE_COST);
+        return true;
+    }
+    struct rlm_chat_request request = {
+        .messages = ask->messages.items,
+        .n_messages = ask->messages.count,
+        .max_output_tokens = (int)ask->held.output_tokens,
+        .agent_id = ask->options.agent->graph->agent_id,
+        .turn = ask->options.turn,
+    };
+    if (rlm_record_reserve(ask->options.agent, ask->id, ask->options.model, &ask->held) < 0) {
+        return false;
+    }
+    rlm_error *err = NULL;
+    ask->pieces = 0;
+    ask->started_ms = rlm_now_ms();
+    if (rlm_chat_start(ask->options.model->model, &request, &chat_events, ask, &ask->chat, &err) <
+        0) {
+        struct rlm_usage nothing = {0};
+        rlm_ledger_settle(&run->ledger, &ask->held, &nothing);
+        rlm_record_settle(ask->options.agent, ask->id, &nothing, false);
+        fail(ask, "failed", err);
+        rlm_error_free(err);
+        return true;
+    }
+    run->asks_in_flight++;
+    if (ask->options.turn) {
+        rlm_agent_set_state(ask->options.agent, RLM_AGENT_ASKING);
+    }
+    return false;
+}
+
+void rlm_asks_pump(rlm_run *run)
+{
+    uint64_t now = rlm_now_ms(), soonest = UINT64_MAX;
+    for (size_t i = 0; i < run->asks.len && !run->stopping;) {
+        struct rlm_ask *ask = run->asks.items[i];
+        if (run->asks_in_flight >= run->flow->limits.workers) {
+            return;
+        }
+        uint64_t wait =
+            ask->chat ? 0 : rlm_backoff_wait_ms(rlm_model_backoff(ask->options.model->model), now);
+        soonest = wait && wait < soonest ? wait : soonest;
+        /* After a change of the list its order still holds: begin anew. */
+        i = !ask->chat && !wait && try_start(ask) ? 0 : i + 1;
+    }
+    if (soonest != UINT64_MAX && !run->stopping) {
+        rlm_timer_set(run->ask_timer, soonest);
+    }
+}

@@ -1,0 +1,174 @@
+/* Directories as inputs: a list of names, sizes and times; contents come at their first access. */
+#include "flow/input.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILES_MAX = 100000, DEPTH_MAX = 64 };
+
+void rlm_directory_free(struct rlm_directory *d)
+{
+    if (!d) {
+        return;
+    }
+    for (size_t i = 0; i < d->files.len; i++) {
+        free(d->files.items[i].name);
+        free(d->files.items[i].value_json);
+    }
+    free(d->files.items);
+    rlm_map_deinit(&d->by_name);
+    if (d->fd >= 0) {
+        close(d->fd);
+    }
+    free(d->input);
+    free(d);
+}
+
+/* True when what `name` points to lies below the directory. */
+static bool stays_inside(const struct rlm_directory *d, const char *name)
+{
+    char root[PATH_MAX], target[PATH_MAX], link[64];
+    ssize_t root_len, target_len;
+    int fd = openat(d->fd, name, O_PATH | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    target_len = readlink(link, target, sizeof target - 1);
+    close(fd);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", d->fd);
+    root_len = readlink(link, root, sizeof root - 1);
+    return root_len > 0 && target_len > root_len && memcmp(root, target, (size_t)root_len) == 0 &&
+           target[root_len] == '/';
+}
+
+static int list_entry(struct rlm_directory *d, const char *name, int depth, rlm_error **err);
+
+static int list_directory(struct rlm_directory *d, const char *prefix, int depth, rlm_error **err)
+{
+    if (depth > DEPTH_MAX) {
+        return rlm_error_set(err, RLM_E_LIMIT, "%s lies more than %d directories deep", prefix,
+                             DEPTH_MAX);
+    }
+    int fd = openat(d->fd, *prefix ? prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct dirent **entries;
+    int n = fd < 0 ? -1 : scandirat(fd, ".", &entries, NULL, alphasort);
+    if (n < 0) {
+        int r = rlm_error_set_errno(err, RLM_E_IO, errno, "listing %s", *prefix ? prefix : ".");
+        if (fd >= 0) {
+            close(fd);
+        }
+        return r;
+    }
+    int r = 0;
+    for (int i = 0; i < n; i++) {
+        const char *entry = entries[i]->d_name;
+        if (r == 0 && strcmp(entry, ".") != 0 && strcmp(entry, "..") != 0) {
+            rlm_autofree char *name = NULL;
+            if (asprintf(&name, "%s%s%s", prefix, *prefix ? "/" : "", entry) < 0) {
+                name = NULL;
+                r = rlm_error_nomem(err);
+            } else {
+                r = list_entry(d, name, depth, err);
+            }
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    close(fd);
+    return r;
+}
+
+static int list_entry(struct rlm_directory *d, const char *name, int depth, rlm_error **err)
+{
+    struct stat st, target;
+    if (fstatat(d->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        return errno == ENOENT ? 0 : rlm_error_set_errno(err, RLM_E_IO, errno, "%s", name);
+    }
+    if (S_ISLNK(st.st_mode)) {
+        if (fstatat(d->fd, name, &target, 0) < 0) {
+            return 0; /* points to nothing */
+        }
+        if (!stays_inside(d, name)) {
+            return rlm_error_set(
+                err, RLM_E_INVAL,
+                "%s is a symbolic link that leaves the directory; remove it or give its "
+                "target as an input of its own",
+                name);
+        }
+        if (S_ISDIR(target.st_mode)) {
+            return 0; /* its files are there under their own names */
+        }
+        st = target;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return list_directory(d, name, depth + 1, err);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return 0;
+    }
+    if (d->files.len >= FILES_MAX) {
+        return rlm_error_set(err, RLM_E_LIMIT, "more than %d files", FILES_MAX);
+    }
+    struct rlm_input_entry *f = rlm_vec_push(&d->files);
+    if (!f || !(f->name = rlm_strdup(name)) ||
+        rlm_map_set(&d->by_name, rlm_str_of(name), (void *)(uintptr_t)d->files.len) < 0) {
+        return rlm_error_nomem(err);
+    }
+    f->size = (uint64_t)st.st_size;
+    f->mtime = st.st_mtim;
+    return 0;
+}
+
+void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool times)
+{
+    rlm_json_begin(w, '{');
+    rlm_json_member_text(w, "name", d->input);
+    rlm_json_key(w, "files");
+    rlm_json_begin(w, '[');
+    for (size_t i = 0; i < d->files.len; i++) {
+        rlm_json_begin(w, '[');
+        rlm_json_put_text(w, d->files.items[i].name);
+        rlm_json_put_int(w, (int64_t)d->files.items[i].size);
+        if (times) {
+            rlm_json_put_int(w, d->files.items[i].mtime.tv_sec * 1000000 +
+                                    d->files.items[i].mtime.tv_nsec / 1000);
+        }
+        rlm_json_end(w, ']');
+    }
+    rlm_json_end(w, ']');
+    rlm_json_end(w, '}');
+}
+
+int rlm_directory_new(const char *input,
+                      const char *path,
+                      struct rlm_directory **ret_directory,
+                      rlm_error **err)
+{
+    struct rlm_directory *d;
+    if (!RLM_NEW(d)) {
+        return rlm_error_nomem(err);
+    }
+    d->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    d->input = rlm_strdup(input);
+    int r = 0;
+    if (d->fd < 0) {
+        r = rlm_error_set_errno(err, errno == ENOENT ? RLM_E_NOT_FOUND : RLM_E_IO, errno, "%s",
+                                path);
+    } else if (!d->input) {
+        r = rlm_error_nomem(err);
+    } else if ((r = list_directory(d, "", 0, err)) < 0) {
+        rlm_error_wrap(err, r, "%s", path);
+    }
+    if (r < 0) {
+        rlm_directory_free(d);
+        return r;
+    }
+    *ret_directory = d;
+    return 0;
+}

@@ -1,0 +1,27 @@
+/* The conversation of one agent, as its model sees it: projected from the graph.
+ *
+ * A system message, then user and assistant in turns: adjacent ones of a role are merged, none is
+ * empty. The task is never dropped: a cap of messages, or a context that is too short, drops the
+ * oldest turns behind a marker.
+ */
+#pragma once
+
+#include "flow/run.h"
+
+struct rlm_messages {
+    struct rlm_message *items; /* in the arena */
+    size_t count;
+    uint64_t bytes;     /* of all texts */
+    size_t turns_shown; /* model replies in it */
+};
+
+struct rlm_messages_options {
+    int turns_dropped; /* the oldest replies to leave out, with what followed them */
+    bool final;        /* the last turn: a note says so */
+};
+
+int rlm_messages_build(const struct rlm_agent *agent,
+                       const struct rlm_messages_options *options,
+                       rlm_arena *arena,
+                       struct rlm_messages *ret_messages,
+                       rlm_error **err);

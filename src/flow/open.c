@@ -1,0 +1,137 @@
+#include "flow/run.h"
+
+#include <stdio.h>
+
+enum { OPEN_MAX = 16 * 1024 * 1024, KEPT_OUTPUT_BYTES = 1024 * 1024 };
+
+void rlm_agent_seed(const struct rlm_agent *agent, char ret_seed[20])
+{
+    char text[512], hex[RLM_SHA256_HEX + 1] = "0";
+    int len =
+        snprintf(text, sizeof text, "%s %s", rlm_graph_id(agent->graph), agent->graph->agent_id);
+    rlm_sha256_of((rlm_str){text, (size_t)len < sizeof text ? (size_t)len : sizeof text - 1}, hex);
+    snprintf(ret_seed, 20, "%.16s", hex);
+}
+
+static void put_env(const struct rlm_agent *agent, struct rlm_json_writer *w)
+{
+    const rlm_graph *g = agent->graph;
+    char number[16];
+    rlm_json_begin(w, '{');
+    rlm_json_member_text(w, "RLMFLOW_AGENT_ID", g->agent_id);
+    snprintf(number, sizeof number, "%d", g->depth);
+    rlm_json_member_text(w, "RLMFLOW_AGENT_DEPTH", number);
+    rlm_json_member_text(w, "RLMFLOW_PARENT_AGENT_ID", g->parent ? g->parent->agent_id : "");
+    snprintf(number, sizeof number, "%d", agent->run->flow->limits.max_depth);
+    rlm_json_member_text(w, "RLMFLOW_MAX_DEPTH", number);
+    rlm_json_member_text(w, "RLMFLOW_IS_ROOT", g->parent ? "0" : "1");
+    rlm_json_end(w, '}');
+}
+
+static void put_tools(const rlm_flow *flow, struct rlm_json_writer *w)
+{
+    rlm_json_begin(w, '[');
+    for (size_t i = 0; i < flow->tools.list.len; i++) {
+        const struct rlm_tool *tool = flow->tools.list.items[i];
+        rlm_json_begin(w, '{');
+        rlm_json_member_text(w, "name", tool->name);
+        rlm_json_member_text(w, "description", tool->description);
+        rlm_json_member_raw(w, "parameters", rlm_str_of(tool->parameters_json));
+        rlm_json_end(w, '}');
+    }
+    rlm_json_end(w, ']');
+}
+
+static void put_open(const struct rlm_agent *agent, struct rlm_json_writer *w)
+{
+    const rlm_graph *g = agent->graph;
+    char seed[20];
+    rlm_agent_seed(agent, seed);
+    rlm_json_begin(w, '{');
+    rlm_json_member_int(w, "protocol", 1);
+    rlm_json_member_text(w, "seed", seed);
+    rlm_json_member_text(w, "agent_id", g->agent_id);
+    rlm_json_member_int(w, "depth", g->depth);
+    rlm_json_member_int(w, "max_depth", agent->run->flow->limits.max_depth);
+    rlm_json_member_text(w, "parent_agent_id", g->parent ? g->parent->agent_id : "");
+    rlm_json_key(w, "env"), put_env(agent, w);
+    rlm_json_member_raw(w, "inputs", g->inputs);
+    rlm_json_key(w, "tools"), put_tools(agent->run->flow, w);
+    rlm_json_member_bool(w, "file_tools", true);
+    rlm_json_member_bool(w, "output_schema", g->output_schema.len > 0);
+    rlm_json_key(w, "limits");
+    rlm_json_begin(w, '{');
+    rlm_json_member_int(w, "output_bytes", KEPT_OUTPUT_BYTES);
+    rlm_json_end(w, '}');
+    rlm_json_end(w, '}');
+}
+
+/* Every blob that a value names, as a NULL-terminated list in the arena; false: no memory. */
+struct names {
+    RLM_VEC(const char *) ids;
+};
+
+static bool collect(rlm_run *run, const rlm_json *value, struct names *names)
+{
+    bool ok = true;
+    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
+        for (uint32_t i = 0; ok && i < value->count; i++) {
+            ok = collect(run, &value->items[i], names);
+        }
+    } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
+        for (uint32_t i = 0; ok && i < value->count; i++) {
+            const struct rlm_json_member *m = &value->members[i];
+            const struct rlm_blob *blob = NULL;
+            if (rlm_str_is(m->key, "$blob")) {
+                blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
+            }
+            if (blob) {
+                const char **slot = rlm_vec_push(&names->ids);
+                ok = slot != NULL;
+                if (ok) {
+                    *slot = blob->id;
+                }
+            } else {
+                ok = collect(run, &m->value, names);
+            }
+        }
+    }
+    return ok;
+}
+
+int rlm_agent_open_session(struct rlm_agent *agent,
+                           const struct rlm_session_events *events,
+                           uint64_t open_timeout_ms,
+                           rlm_error **err)
+{
+    rlm_run *run = agent->run;
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(OPEN_MAX);
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(OPEN_MAX);
+    struct rlm_json_writer w = {.buf = &buf};
+    const rlm_json *inputs;
+    struct names names = {0};
+    if (!arena) {
+        return rlm_error_nomem(err);
+    }
+    put_open(agent, &w);
+    int r = rlm_buf_check(&buf, err);
+    if (r == 0) {
+        r = rlm_json_parse(arena, agent->graph->inputs, &inputs, err);
+    }
+    if (r == 0 && (!collect(run, inputs, &names) || !rlm_vec_push(&names.ids))) {
+        r = rlm_error_nomem(err);
+    }
+    if (r == 0) {
+        struct rlm_session_options options = {
+            .blobs = run->blobs,
+            .open_json = rlm_buf_str(&buf),
+            .input_blobs = names.ids.items,
+            .exec_timeout_ms = (uint64_t)run->flow->limits.exec_timeout_ms,
+            .cpu_time_ms = (uint64_t)run->flow->limits.cpu_time_ms,
+            .open_timeout_ms = open_timeout_ms,
+        };
+        r = rlm_session_open(run->flow->runtime, &options, events, agent, &agent->session, err);
+    }
+    free(names.ids.items);
+    return r < 0 ? rlm_error_wrap(err, r, "opening a session for %s", agent->graph->agent_id) : 0;
+}

@@ -1,0 +1,231 @@
+#include "flow/prompt.h"
+
+#include "base/utf8.h"
+#include "graph/record.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { PROMPT_MAX = 64 * 1024 * 1024, PREVIEW_CHARS = 120, FILES_SHOWN = 12 };
+
+const char rlm_prompt_final[] =
+    "This is your last turn. Reply with one ```repl block that calls done(answer) with the best answer "
+    "you have now; nothing can follow it.";
+
+static const char role[] =
+    "You answer a task by writing Python. Your code runs in a REPL session that keeps its variables; what "
+    "it prints comes back to you as the next message. Then you write the next code, until you call "
+    "`done(answer)`.\n"
+    "\n"
+    "Reply with exactly one code block:\n"
+    "\n"
+    "```repl\n"
+    "print(len(INPUTS[\"report\"]))\n"
+    "```\n"
+    "\n"
+    "Only the first block of a reply runs. You see at most a few thousand characters of output, so look at "
+    "slices and counts and keep data in variables.\n"
+    "\n"
+    "In the session:\n"
+    "- `INPUTS`: the inputs by name, each also a variable of that name. They hold the real data, which may be "
+    "huge: read it from there, never make it up, and do not give these names new values.\n"
+    "- `done(answer)`: ends your work with this answer. Call it once you have seen that the answer is right.\n"
+    "- `await llm_query(prompt)`: the reply of a language model (str) to a text that you give it whole: for "
+    "reading, judging, summarising, not for counting. `await llm_query_batched([prompt, ...])`: many at once.\n";
+
+static const char delegation[] =
+    "- `await launch_subagents([{\"query\": str, \"inputs\": {name: value}, \"name\": str}, ...])`: each spec starts "
+    "an agent like you, with a session of its own, that knows only its query and inputs. All run at once; "
+    "the result is the list of their answers in the order of the specs. Use it for parts that need several "
+    "steps each. Keep queries short and pass data through inputs.\n";
+
+static const char rest[] =
+    "- A part that failed stands in its place as a `Failure`, a str with `.reason`; check with "
+    "`isinstance(x, Failure)`.\n"
+    "- `budget()`: what you may still spend. `read_file`, `write_file`, `edit_file`, `ls`, `grep`: files.\n"
+    "\n"
+    "Top-level `await` works. Example of a task done in two turns: \"How many lines of `log` are errors, and "
+    "which service has most of them?\" First look at the data:\n"
+    "\n"
+    "```repl\n"
+    "print(len(log), log.count(\"\\n\"))\n"
+    "print(log[:300])\n"
+    "```\n"
+    "\n"
+    "You are shown:\n"
+    "\n"
+    "48211 1007\n"
+    "2024-05-01 10:00:02 ERROR auth: timeout\n"
+    "2024-05-01 10:00:09 INFO mail: sent\n"
+    "\n"
+    "Now you know its form, so you compute and answer:\n"
+    "\n"
+    "```repl\n"
+    "from collections import Counter\n"
+    "errors = [line for line in log.splitlines() if \" ERROR \" in line]\n"
+    "services = Counter(line.split()[3].rstrip(\":\") for line in errors)\n"
+    "print(len(errors), services.most_common(3))\n"
+    "done(f\"{len(errors)} errors, most of them from {services.most_common(1)[0][0]}\")\n"
+    "```\n";
+
+static void add_tools(const rlm_flow *flow, struct rlm_buf *out)
+{
+    if (!flow->tools.list.len) {
+        return;
+    }
+    rlm_buf_adds(out, "\nTools of this run:\n");
+    for (size_t i = 0; i < flow->tools.list.len; i++) {
+        const struct rlm_tool *tool = flow->tools.list.items[i];
+        rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+        const rlm_json *schema = NULL;
+        rlm_buf_addf(out, "- `%s(", tool->name);
+        if (arena && rlm_json_parse(arena, rlm_str_of(tool->parameters_json), &schema, NULL) == 0) {
+            const rlm_json *properties = rlm_json_get(schema, "properties");
+            for (uint32_t p = 0; rlm_json_is(properties, RLM_JSON_OBJECT) && p < properties->count;
+                 p++) {
+                rlm_buf_addf(out, "%s%.*s", p ? ", " : "", RLM_FMT(properties->members[p].key));
+            }
+        }
+        rlm_buf_addf(out, ")`: %s\n", tool->description);
+    }
+}
+
+char *rlm_prompt_system(const rlm_flow *flow, int depth)
+{
+    rlm_auto_buf struct rlm_buf out = RLM_BUF(PROMPT_MAX);
+    if (flow->system_prompt) {
+        return rlm_strdup(flow->system_prompt);
+    }
+    rlm_buf_adds(&out, role);
+    if (depth < flow->limits.max_depth) {
+        rlm_buf_adds(&out, delegation);
+    }
+    rlm_buf_adds(&out, rest);
+    add_tools(flow, &out);
+    if (flow->models.len > 1) {
+        rlm_buf_adds(&out, "\nModels that specs and llm_query may name (`model=`):");
+        for (size_t i = 0; i < flow->models.len; i++) {
+            rlm_buf_addf(&out, "%s %s", i ? "," : "", flow->models.items[i]->name);
+        }
+        rlm_buf_adds(&out, "\n");
+    }
+    return rlm_buf_take(&out);
+}
+
+/* ---- the list of inputs ---- */
+
+static void add_count(struct rlm_buf *out, uint64_t n)
+{
+    char digits[32];
+    int len = snprintf(digits, sizeof digits, "%" PRIu64, n);
+    for (int i = 0; i < len; i++) {
+        if (i && (len - i) % 3 == 0) {
+            rlm_buf_addc(out, ',');
+        }
+        rlm_buf_addc(out, digits[i]);
+    }
+}
+
+/* The beginning of a text on one line, quoted as JSON does. */
+static void add_preview(struct rlm_buf *out, rlm_str text, bool whole)
+{
+    size_t end = rlm_utf8_offset(text, PREVIEW_CHARS);
+    struct rlm_json_writer w = {.buf = out};
+    rlm_buf_adds(out, whole && end == text.len ? ": " : ", begins with ");
+    rlm_json_put_str(&w, rlm_str_sub(text, 0, end));
+}
+
+static void
+add_blob(const struct rlm_agent *agent, const struct rlm_blob *blob, struct rlm_buf *out)
+{
+    if (blob->type == RLM_BLOB_BYTES) {
+        rlm_buf_adds(out, "bytes, ");
+        add_count(out, blob->size_bytes);
+        rlm_buf_adds(out, " bytes (not UTF-8 text)");
+        return;
+    }
+    rlm_auto_buf struct rlm_buf head = RLM_BUF(64 * 1024);
+    rlm_buf_adds(out, "str, ");
+    add_count(out, blob->chars);
+    rlm_buf_adds(out, " characters");
+    if (rlm_blobs_read_range(agent->run->blobs, rlm_str_of(blob->id), 0, (size_t)PREVIEW_CHARS * 4,
+                             &head, NULL) == 0) {
+        add_preview(out, rlm_buf_str(&head), false);
+    }
+}
+
+static void add_directory(const rlm_json *dir, struct rlm_buf *out)
+{
+    const rlm_json *files = rlm_json_get(dir, "files");
+    uint32_t n = rlm_json_is(files, RLM_JSON_ARRAY) ? files->count : 0;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bytes += (uint64_t)rlm_json_int(rlm_json_at(rlm_json_at(files, i), 1), 0);
+    }
+    rlm_buf_adds(out, "a directory as a mapping of file names to contents, ");
+    add_count(out, n);
+    rlm_buf_adds(out, " files, ");
+    add_count(out, bytes);
+    rlm_buf_adds(out, " bytes:");
+    for (uint32_t i = 0; i < n && i < FILES_SHOWN; i++) {
+        rlm_str name = rlm_json_text(rlm_json_at(rlm_json_at(files, i), 0), RLM_STR(""));
+        rlm_buf_addf(out, "%s %.*s", i ? "," : "", RLM_FMT(name));
+    }
+    rlm_buf_adds(out, n > FILES_SHOWN ? ", ..." : "");
+}
+
+static void add_value(const struct rlm_agent *agent, const rlm_json *value, struct rlm_buf *out)
+{
+    struct rlm_json_writer w = {.buf = out};
+    const struct rlm_blob *blob =
+        rlm_blobs_find(agent->run->blobs, rlm_json_text(rlm_json_get(value, "$blob"), RLM_STR("")));
+    if (blob) {
+        add_blob(agent, blob, out);
+    } else if (rlm_json_get(value, "$dir")) {
+        add_directory(rlm_json_get(value, "$dir"), out);
+    } else if (rlm_json_get(value, "$bytes")) {
+        rlm_buf_addf(out, "bytes, about %zu bytes",
+                     rlm_json_text(rlm_json_get(value, "$bytes"), RLM_STR("")).len / 4 * 3);
+    } else if (value->type == RLM_JSON_STRING) {
+        rlm_buf_adds(out, "str, ");
+        add_count(out, rlm_utf8_count(value->text));
+        rlm_buf_adds(out, " characters");
+        add_preview(out, value->text, true);
+    } else if (value->type == RLM_JSON_ARRAY || value->type == RLM_JSON_OBJECT) {
+        rlm_buf_addf(out, "%s of %u", value->type == RLM_JSON_ARRAY ? "list" : "dict",
+                     value->count);
+    } else {
+        rlm_json_put(&w, value);
+    }
+}
+
+int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf *out)
+{
+    const rlm_graph *g = agent->graph;
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *inputs;
+    if (!arena || rlm_json_parse(arena, g->inputs, &inputs, NULL) < 0) {
+        return RLM_E_NOMEM;
+    }
+    rlm_buf_adds(out, "Task: ");
+    rlm_buf_add_str(out, query);
+    rlm_buf_adds(out, "\n");
+    if (inputs->count) {
+        rlm_buf_adds(out, "\nInputs, in INPUTS and as variables:\n");
+    }
+    for (uint32_t i = 0; i < inputs->count; i++) {
+        const struct rlm_json_member *m = &inputs->members[i];
+        rlm_buf_addf(out, "- %.*s: ", RLM_FMT(m->key));
+        add_value(agent, &m->value, out);
+        rlm_buf_adds(out, "\n");
+    }
+    if (g->output_schema.len) {
+        rlm_buf_adds(out,
+                     "\nThe answer given to done() must be a value that fits this JSON Schema:\n");
+        rlm_buf_add_str(out, g->output_schema);
+        rlm_buf_adds(out, "\n");
+    }
+    rlm_buf_addf(out, "\nYou have %d turns.",
+                 rlm_step_max_iters(&agent->run->flow->limits, g->depth));
+    return out->status;
+}
