@@ -141,7 +141,9 @@ bool rlm_map_next(const struct rlm_map *m, size_t *pos, rlm_str *ret_key, void *
     while (*pos < m->cap) {
         const struct rlm_map_slot *slot = &m->slots[(*pos)++];
         if (slot->key) {
-            *ret_key = (rlm_str){slot->key, slot->key_len};
+            if (ret_key) {
+                *ret_key = (rlm_str){slot->key, slot->key_len};
+            }
             *ret_value = slot->value;
             return true;
         }
