@@ -252,6 +252,26 @@ TEST(timer_that_sets_itself_again_does_not_starve_descriptors)
     close(fds[1]);
 }
 
+static void fire_at_once_again(void *arg)
+{
+    struct busy *b = arg;
+    b->fired++;
+    rlm_timer_set(b->timer, 0);
+}
+
+TEST(timer_fires_once_a_turn)
+{
+    rlm_loop *loop = make_loop();
+    struct busy b = {0};
+    b.timer = rlm_timer_new(loop, fire_at_once_again, &b);
+    rlm_timer_set(b.timer, 0);
+    usleep(3000);
+    CHECK(rlm_loop_dispatch(loop));
+    CHECK_INT(b.fired, 1);
+    rlm_timer_free(b.timer);
+    rlm_loop_free(loop);
+}
+
 static rlm_timer *pair[2];
 
 static void free_both(void *arg)
