@@ -21,11 +21,12 @@ import sys
 LAYERS = ["base", "graph", "model", "tool", "runtime", "flow", "view", "cli"]
 SIBLINGS = {"model", "tool", "runtime"}
 
-# Which files may include a library's headers: the header's pattern, and its seam.
+# Which files may include a library's headers: the header's pattern, and its seam. A header that is
+# part of a seam carries the library along, so only the seam's own files may include it.
 SEAMS = [
     (re.compile(r"uv(/.*)?\.h"), {"base/loop.c"}),
     (re.compile(r"openssl/.*"), {"base/hash.c"}),
-    (re.compile(r"curl/.*"), {"model/http.c"}),
+    (re.compile(r"curl/.*"), {"model/http.c", "model/http_library.c", "model/http_library.h"}),
     (re.compile(r"pcre2.*\.h"), {"base/regex.c"}),
     (re.compile(r"(.*/)?Python\.h"), set()),
 ]
@@ -59,6 +60,9 @@ def check_quoted(name, target, source):
     own = name.split("/")[0]
     if target == "rlmflow.h":
         return None
+    for _, seam in SEAMS:
+        if target in seam and name not in seam:
+            return f'"{target}" is part of a seam: only {", ".join(sorted(seam))} may include it'
     theirs = target.split("/")[0]
     if "/" not in target or theirs not in LAYERS:
         return f'"{target}" is not written as "LAYER/..." (layers: {", ".join(LAYERS)})'
