@@ -18,15 +18,25 @@
 
 typedef struct rlm_session rlm_session;
 
+enum {
+    RLM_SESSION_MAX_VALUE = 1 << 30,        /* bytes of one value that a worker sends */
+    RLM_SESSION_MAX_MESSAGE = 32 << 20,     /* bytes of one message's JSON, beside its streams */
+    RLM_SESSION_MAX_OPEN_CALLS = 65536,     /* unanswered at once */
+    RLM_SESSION_MAX_RESULTS = 256 << 20,    /* bytes of results that wait for the worker */
+    RLM_SESSION_INTERRUPT_GRACE_MS = 2000,  /* between the interrupt of a clock and the kill */
+    RLM_SESSION_UNWIND_MS = 1000,           /* after `done`, and again after its interrupt */
+    RLM_SESSION_STALL_MS = 30000,           /* without taking anything of what is being sent */
+};
+
 /* What an agent's session starts with; copied or used before rlm_session_open returns. */
 struct rlm_session_options {
-    rlm_blobs *blobs;      /* of the run; outlives the session */
+    rlm_blobs *blobs;      /* of the run; the session holds a reference */
     rlm_str open_json;     /* the payload of `open` (docs/protocol.md) */
     const char *const *input_blobs; /* ids of the blobs the inputs name, NULL-terminated */
     const char *working_directory;  /* NULL: the runtime's */
-    uint64_t exec_timeout_ms; /* a cell, while no host call is open */
-    uint64_t cpu_time_ms;     /* a cell, always */
-    uint64_t open_timeout_ms; /* until `ready` */
+    uint64_t exec_timeout_ms; /* a cell, while no host call is open; 0: no limit */
+    uint64_t cpu_time_ms;     /* a cell, always; 0: no limit */
+    uint64_t open_timeout_ms; /* until `ready`; 0: no limit */
 };
 
 /* One host call as the worker made it. */
@@ -65,9 +75,12 @@ struct rlm_session_death {
     bool during_cell;
 };
 
-/* Events come on the loop, never inside a call of this header. After `died` no event comes. */
+/* Events come on the loop, never inside a call of this header. After `died` no event comes. What
+ * they point to is borrowed until they return; every call of this header is allowed inside them,
+ * rlm_session_close too. */
 struct rlm_session_events {
     void (*ready)(void *arg, rlm_str ready_json);
+    /* The cell waits for calls; `n_calls` are new, 0 when it waits on for older ones. */
     void (*suspended)(void *arg, const struct rlm_host_call *calls, size_t n_calls);
     void (*finished)(void *arg, const struct rlm_cell_finished *how);
     void (*died)(void *arg, const struct rlm_session_death *how);
@@ -81,7 +94,9 @@ int rlm_session_open(rlm_runtime *r, const struct rlm_session_options *options,
 int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err);
 /* Hands over results of open calls, in this order. If a start/resume is outstanding they are kept
  * and a `yield` is sent; the session resumes by itself also after `wake`. So the caller never needs
- * to know who has the word. Results may name blobs; the session announces them first. */
+ * to know who has the word. Results may name blobs; the session announces them first. A result for
+ * a call that ended with its cell is dropped. RLM_E_INVAL (a call or blob that never was; nothing is
+ * taken of this and later results), RLM_E_LIMIT, RLM_E_SESSION (it has died). */
 int rlm_session_resume(rlm_session *s, const struct rlm_call_result *results, size_t n_results,
                        rlm_error **err);
 /* A cell that has nothing more to say after `done` was accepted: 1 s to unwind, then the interrupt,
@@ -100,14 +115,23 @@ bool rlm_session_is_busy(const rlm_session *s); /* a cell is under way */
 const char *rlm_runtime_effects(const rlm_runtime *r);
 const char *rlm_runtime_name(const rlm_runtime *r);
 
-/* For implementations: a transport gives a session its bytes and its end. */
+/* For implementations: a transport gives a session its bytes and its end. Events come on the loop,
+ * never inside an operation. `free` may be called inside any event: the transport does not touch
+ * itself after an event returned before it has returned to the loop. */
 struct rlm_transport;
 struct rlm_transport_events {
     void (*received)(void *arg, const void *bytes, size_t len);
-    void (*ended)(void *arg, const char *reason, rlm_str message); /* once; all bytes came before */
+    void (*drained)(void *arg); /* the queue has become empty */
+    /* Once; all bytes came before. `reason` is one of rlm_session_death (a literal); `message` starts
+     * with "the worker": "the worker was killed by signal 9 (SIGKILL)"; `said` is what it wrote to
+     * its standard error while it could not speak the protocol, or empty. */
+    void (*ended)(void *arg, const char *reason, rlm_str message, rlm_str said);
 };
 struct rlm_transport_ops {
-    /* Queues bytes, with a descriptor to pass along (taken over; -1: none). */
+    /* Sends bytes, or queues what the kernel does not take at once; with a descriptor to pass along
+     * with the first byte (taken over in every case; -1: none). The session asks `queued` before it
+     * sends more than control frames; past a maximum of its own the transport refuses
+     * (RLM_E_LIMIT). A broken connection is no error here: `ended` tells. */
     int (*send)(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err);
     bool passes_descriptors;
     size_t (*queued)(const struct rlm_transport *t); /* bytes not yet taken by the kernel */

@@ -1,0 +1,495 @@
+#include "runtime/child.h"
+
+#include "base/error.h"
+#include "base/vec.h"
+#include "runtime/frame.h"
+#include "runtime/stub.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    MAX_QUEUE_BYTES = 8 << 20, /* a worker that does not read gets no more than this */
+    MAX_DRAIN_BYTES = 8 << 20, /* taken in after its end: others may hold its socket */
+    MAX_SAID_BYTES = 16 * 1024,
+    SHOWN_SAID_BYTES = 2000,
+    EXIT_AFTER_EOF_MS = 1000,
+    MAX_ARGS = 16,
+};
+
+/* The version is asked for in a way that any Python understands. */
+#define CHECK_VERSION                                                                 \
+    "import sys;"                                                                     \
+    "sys.version_info<(3,8) and sys.exit(\"Python 3.8 or newer is needed; %s is %s\"" \
+    "%(sys.executable,sys.version.split()[0]));"
+
+struct passed_fd {
+    size_t at; /* goes with the byte at this place of the queue */
+    int fd;
+};
+
+struct child {
+    struct rlm_transport transport; /* first: a transport is cast to its child */
+    rlm_process *process;
+    char *buffer;
+    void (*spare_ended)(void *arg, struct rlm_transport *t);
+    void *arg;
+
+    int fd;
+    rlm_watch *watch;
+    bool attached;
+    bool eof;    /* nothing more comes */
+    bool broken; /* nothing more can be sent */
+    rlm_timer *eof_timer;
+
+    struct rlm_buf queue;
+    size_t queue_sent;
+    RLM_VEC(struct passed_fd) fds;
+
+    int said_fd;
+    rlm_watch *said_watch;
+    struct rlm_buf said;
+
+    rlm_defer *drain;
+    size_t drained_bytes;
+    bool exited;
+    bool hung_up; /* it closed its end and was killed for it */
+    struct rlm_process_exit how;
+};
+
+static struct child *child_of(struct rlm_transport *t)
+{
+    return (struct child *)t;
+}
+
+static void watch(struct child *c)
+{
+    bool reads = c->attached && !c->eof && !c->exited;
+    bool writes = c->queue.len > c->queue_sent && !c->broken;
+    rlm_watch_set(c->watch, (reads ? RLM_READABLE : 0) | (writes ? RLM_WRITABLE : 0));
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* What the kernel takes at once: a number of bytes, 0 if none; negative: an errno. */
+static ssize_t send_some(struct child *c, const char *bytes, size_t len, int fd)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {0};
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
+    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(head), &fd, sizeof fd);
+    }
+    ssize_t n;
+    do {
+        n = fd >= 0 ? sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+                    : send(c->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        return errno == EAGAIN || errno == ENOBUFS ? 0 : -errno;
+    }
+    return n;
+}
+
+static void drop_queue(struct child *c)
+{
+    for (size_t i = 0; i < c->fds.len; i++) {
+        close(c->fds.items[i].fd);
+    }
+    c->fds.len = 0;
+    c->queue_sent = 0;
+    rlm_buf_deinit(&c->queue);
+}
+
+static int enqueue(struct child *c, const char *bytes, size_t len, int fd, rlm_error **err)
+{
+    if (fd >= 0) {
+        struct passed_fd *p = rlm_vec_push(&c->fds);
+        if (!p) {
+            close(fd);
+            return rlm_error_nomem(err);
+        }
+        *p = (struct passed_fd){.at = c->queue.len, .fd = fd};
+    }
+    if (rlm_buf_add(&c->queue, bytes, len) < 0) {
+        int r = rlm_buf_check(&c->queue, err);
+        c->broken = true; /* the stream has lost a piece */
+        drop_queue(c);
+        return r == RLM_E_LIMIT ? rlm_error_set(err, r, "%d MiB wait for it and it does not read",
+                                                MAX_QUEUE_BYTES >> 20)
+                                : r;
+    }
+    watch(c);
+    return 0;
+}
+
+static int
+child_send(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err)
+{
+    struct child *c = child_of(t);
+    ssize_t n = 0;
+    if (!c->broken && c->queue.len == 0) {
+        n = send_some(c, bytes, len, fd);
+        c->broken = n < 0;
+    }
+    if (c->broken || (size_t)n == len) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return 0;
+    }
+    if (n > 0 && fd >= 0) {
+        close(fd);
+        fd = -1;
+    }
+    return enqueue(c, (const char *)bytes + n, len - (size_t)n, fd, err);
+}
+
+static size_t child_queued(const struct rlm_transport *t)
+{
+    const struct child *c = (const struct child *)t;
+    return c->queue.len - c->queue_sent;
+}
+
+/* A descriptor goes with the first byte of what follows it, and ends what can be sent before it. */
+static void flush_queue(struct child *c)
+{
+    while (c->queue_sent < c->queue.len && !c->broken) {
+        bool passes = c->fds.len && c->fds.items[0].at == c->queue_sent;
+        size_t next = passes ? 1 : 0;
+        size_t end = c->fds.len > next ? c->fds.items[next].at : c->queue.len;
+        ssize_t n = send_some(c, c->queue.ptr + c->queue_sent, end - c->queue_sent,
+                              passes ? c->fds.items[0].fd : -1);
+        if (n == 0) {
+            return;
+        }
+        if (n < 0) {
+            c->broken = true;
+            break;
+        }
+        if (passes) {
+            close(c->fds.items[0].fd);
+            rlm_vec_remove(&c->fds, 0);
+        }
+        c->queue_sent += (size_t)n;
+    }
+    drop_queue(c);
+    c->queue = RLM_BUF(MAX_QUEUE_BYTES);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+static void take_said(struct child *c)
+{
+    char piece[4096];
+    ssize_t n;
+    while (c->said_fd >= 0) {
+        n = read(c->said_fd, piece, sizeof piece);
+        if (n <= 0) {
+            break;
+        }
+        if (c->said.len + (size_t)n > MAX_SAID_BYTES) {
+            rlm_buf_drop(&c->said, c->said.len / 2);
+        }
+        rlm_buf_add(&c->said, piece, (size_t)n);
+    }
+}
+
+static void close_said(struct child *c)
+{
+    if (c->said_fd >= 0) {
+        rlm_watch_free(c->said_watch);
+        c->said_watch = NULL;
+        close(c->said_fd);
+        c->said_fd = -1;
+    }
+}
+
+static void said_ready(void *arg, int events)
+{
+    struct child *c = arg;
+    (void)events;
+    char piece[4096];
+    ssize_t n = read(c->said_fd, piece, sizeof piece);
+    if (n > 0) {
+        if (c->said.len + (size_t)n > MAX_SAID_BYTES) {
+            rlm_buf_drop(&c->said, c->said.len / 2);
+        }
+        rlm_buf_add(&c->said, piece, (size_t)n);
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        close_said(c);
+    }
+}
+
+/* The end of what it said: of a traceback the last lines tell most. */
+static rlm_str shown_said(const struct child *c)
+{
+    rlm_str s = rlm_buf_str(&c->said);
+    while (s.len && (s.ptr[s.len - 1] == '\n' || s.ptr[s.len - 1] == ' ')) {
+        s.len--;
+    }
+    if (s.len > SHOWN_SAID_BYTES) {
+        s.ptr += s.len - SHOWN_SAID_BYTES;
+        s.len = SHOWN_SAID_BYTES;
+    }
+    return s;
+}
+
+/* The last thing that is done with a child before its owner frees it. */
+static void tell_end(struct child *c)
+{
+    char message[160];
+    const char *reason = "exit";
+    if (!c->attached) {
+        c->spare_ended(c->arg, &c->transport);
+        return;
+    }
+    if (c->hung_up) {
+        snprintf(message, sizeof message, "the worker closed its connection and was killed");
+    } else if (c->how.signal) {
+        const char *name = sigabbrev_np(c->how.signal);
+        reason = "signal";
+        snprintf(message, sizeof message, "the worker was killed by signal %d%s%s%s", c->how.signal,
+                 name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+    } else {
+        snprintf(message, sizeof message,
+                 "the worker ended with exit status %d (os._exit or a crash)", c->how.status);
+    }
+    take_said(c);
+    c->transport.events->ended(c->transport.arg, reason, rlm_str_of(message), shown_said(c));
+}
+
+/* Bytes that came before the end are told before it, a piece a turn, since the session may free us
+ * in any event. */
+static void drain(void *arg)
+{
+    struct child *c = arg;
+    ssize_t n = 0;
+    if (c->attached && !c->eof && c->drained_bytes < MAX_DRAIN_BYTES) {
+        n = recv(c->fd, c->buffer, RLM_CHILD_BUFFER, MSG_DONTWAIT);
+    }
+    if (n <= 0) {
+        tell_end(c);
+        return;
+    }
+    c->drained_bytes += (size_t)n;
+    rlm_defer_schedule(c->drain);
+    c->transport.events->received(c->transport.arg, c->buffer, (size_t)n);
+}
+
+static void exited(void *arg, const struct rlm_process_exit *how)
+{
+    struct child *c = arg;
+    c->exited = true;
+    c->how = *how;
+    rlm_timer_stop(c->eof_timer);
+    watch(c);
+    rlm_defer_schedule(c->drain);
+}
+
+static void hung_up(void *arg)
+{
+    struct child *c = arg;
+    c->hung_up = true;
+    rlm_process_signal_group(c->process, SIGKILL);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+static void ready(void *arg, int events)
+{
+    struct child *c = arg;
+    if (events & RLM_WRITABLE && c->queue.len > c->queue_sent) {
+        flush_queue(c);
+        watch(c);
+        if (c->queue.len == 0 && c->attached) {
+            /* Reading can wait for the next turn: the session may free us in here. */
+            c->transport.events->drained(c->transport.arg);
+            return;
+        }
+    }
+    if (!(events & RLM_READABLE) || !c->attached || c->eof || c->exited) {
+        return;
+    }
+    ssize_t n = recv(c->fd, c->buffer, RLM_CHILD_BUFFER, MSG_DONTWAIT);
+    if (n > 0) {
+        c->transport.events->received(c->transport.arg, c->buffer, (size_t)n);
+        return;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    c->eof = true;
+    watch(c);
+    rlm_timer_set(c->eof_timer, EXIT_AFTER_EOF_MS);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int64_t child_cpu_ms(const struct rlm_transport *t)
+{
+    return rlm_process_cpu_ms(((const struct child *)t)->process);
+}
+
+static void child_kill(struct rlm_transport *t)
+{
+    rlm_process_signal_group(child_of(t)->process, SIGKILL);
+}
+
+static void child_free(struct rlm_transport *t)
+{
+    struct child *c = child_of(t);
+    rlm_watch_free(c->watch);
+    close_said(c);
+    if (c->process) {
+        rlm_process_free(c->process);
+    }
+    if (c->fd >= 0) {
+        close(c->fd);
+    }
+    rlm_timer_free(c->eof_timer);
+    rlm_defer_free(c->drain);
+    drop_queue(c);
+    free(c->fds.items);
+    rlm_buf_deinit(&c->said);
+    free(c);
+}
+
+static const struct rlm_transport_ops child_ops = {
+    .send = child_send,
+    .passes_descriptors = true,
+    .queued = child_queued,
+    .cpu_ms = child_cpu_ms,
+    .kill = child_kill,
+    .free = child_free,
+};
+
+/* The ends of socket and pipe that the child gets; closed when it has them. */
+struct far_ends {
+    int socket;
+    int pipe;
+};
+
+static void close_far_ends(struct far_ends *f)
+{
+    if (f->socket >= 0) {
+        close(f->socket);
+    }
+    if (f->pipe >= 0) {
+        close(f->pipe);
+    }
+}
+
+static int connect_ends(struct child *c, rlm_loop *loop, struct far_ends *far, rlm_error **err)
+{
+    int pair[2], pipes[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "making a socket pair");
+    }
+    c->fd = pair[0];
+    far->socket = pair[1];
+    if (pipe2(pipes, O_CLOEXEC) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "making a pipe");
+    }
+    c->said_fd = pipes[0];
+    far->pipe = pipes[1];
+    fcntl(c->said_fd, F_SETFL, O_NONBLOCK);
+    c->drain = rlm_defer_new(loop, drain, c);
+    c->eof_timer = rlm_timer_new(loop, hung_up, c);
+    c->watch = rlm_watch_new(loop, c->fd, ready, c);
+    c->said_watch = rlm_watch_new(loop, c->said_fd, said_ready, c);
+    if (!c->drain || !c->eof_timer || !c->watch || !c->said_watch) {
+        return rlm_error_nomem(err);
+    }
+    return rlm_watch_set(c->said_watch, RLM_READABLE) < 0 ? rlm_error_nomem(err) : 0;
+}
+
+static int launch(struct child *c,
+                  rlm_loop *loop,
+                  const struct rlm_child_options *o,
+                  const struct far_ends *far,
+                  rlm_error **err)
+{
+    const char *argv[MAX_ARGS + 4];
+    size_t n = 0;
+    while (o->argv[n] && n < MAX_ARGS) {
+        argv[n] = o->argv[n];
+        n++;
+    }
+    argv[n++] = CHECK_VERSION RLM_WORKER_STUB;
+    argv[n++] = "3";
+    argv[n++] = "3";
+    argv[n] = NULL;
+    int fds[] = {-1, far->pipe, far->pipe, far->socket};
+    struct rlm_process_options options = {
+        .argv = argv,
+        .env = o->env,
+        .working_directory = o->working_directory,
+        .child_fds = fds,
+        .n_child_fds = 4,
+    };
+    return rlm_process_start(loop, &options, exited, c, &c->process, err);
+}
+
+int rlm_child_start(rlm_loop *loop,
+                    const struct rlm_child_options *options,
+                    struct rlm_transport **ret_transport,
+                    rlm_error **err)
+{
+    struct child *c;
+    if (!RLM_NEW(c)) {
+        return rlm_error_nomem(err);
+    }
+    c->transport.ops = &child_ops;
+    c->buffer = options->buffer;
+    c->spare_ended = options->spare_ended;
+    c->arg = options->arg;
+    c->fd = c->said_fd = -1;
+    c->queue = RLM_BUF(MAX_QUEUE_BYTES);
+    c->said = RLM_BUF(2 * MAX_SAID_BYTES);
+    struct far_ends far = {-1, -1};
+    int r = connect_ends(c, loop, &far, err);
+    if (r == 0) {
+        r = launch(c, loop, options, &far, err);
+    }
+    close_far_ends(&far);
+    if (r == 0) {
+        char length[4];
+        rlm_frame_put_u32(length, (uint32_t)rlm_worker_source_size);
+        r = child_send(&c->transport, length, sizeof length, -1, err);
+    }
+    if (r == 0) {
+        r = child_send(&c->transport, rlm_worker_source, rlm_worker_source_size, -1, err);
+    }
+    if (r < 0) {
+        child_free(&c->transport);
+        return r;
+    }
+    *ret_transport = &c->transport;
+    return 0;
+}
+
+void rlm_child_attach(struct rlm_transport *t)
+{
+    struct child *c = child_of(t);
+    c->attached = true;
+    watch(c);
+}
+
+pid_t rlm_child_pid(const struct rlm_transport *t)
+{
+    return rlm_process_pid(((const struct child *)t)->process);
+}

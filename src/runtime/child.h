@@ -1,0 +1,35 @@
+/* A worker in a child process: the transport over a socket pair that is its descriptor 3.
+ *
+ * The child starts with /dev/null as its input, and with a pipe as its output and standard error
+ * until the worker puts its own there: what an interpreter says that cannot run the worker (a syntax
+ * error, a missing module, a wrong version) becomes part of how it ended. The worker's source is
+ * pushed through the socket as runtime/stub.h expects, so a child that was started ahead waits for
+ * `open` with everything imported.
+ */
+#pragma once
+
+#include "base/process.h"
+#include "runtime/runtime.h"
+
+enum { RLM_CHILD_BUFFER = 256 * 1024 };
+
+struct rlm_child_options {
+    const char *const
+        *argv; /* the interpreter and its options up to `-c`; stub and numbers follow */
+    const char *const *env;
+    const char *working_directory;
+    char *buffer; /* RLM_CHILD_BUFFER bytes for receiving, shared by all children; outlives them */
+    /* It ended before a session had it; it must be freed then (also inside). */
+    void (*spare_ended)(void *arg, struct rlm_transport *t);
+    void *arg;
+};
+
+/* Starts it. The transport is free for a session as soon as `events` is set and rlm_child_attach has
+ * been called. RLM_E_NOT_FOUND: there is no such program. */
+int rlm_child_start(rlm_loop *loop,
+                    const struct rlm_child_options *options,
+                    struct rlm_transport **ret_transport,
+                    rlm_error **err);
+/* From now on what it says is read and its end is told to the session. */
+void rlm_child_attach(struct rlm_transport *t);
+pid_t rlm_child_pid(const struct rlm_transport *t);

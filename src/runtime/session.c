@@ -1,0 +1,498 @@
+#include "runtime/session.h"
+
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    MAX_FRAME_BYTES = RLM_SESSION_MAX_RESULTS + 1024,
+    MAX_MESSAGE = 32 * 1024, /* of a death */
+    MAX_INTERRUPT = 4000,    /* bytes of its message */
+    KEEP_BYTES = 256 * 1024, /* a larger buffer is not kept between messages */
+};
+
+/* ---- death ----------------------------------------------------------------------------------- */
+
+void session_die(rlm_session *s, const char *reason, const char *format, ...)
+{
+    if (s->state == SESSION_DEAD) {
+        return;
+    }
+    s->died_in_cell = session_is_busy(s);
+    s->state = SESSION_DEAD;
+    s->death_reason = reason;
+    va_list args;
+    va_start(args, format);
+    char *text = NULL;
+    if (vasprintf(&text, format, args) >= 0) {
+        rlm_buf_adds(&s->death_message, text);
+        free(text);
+    }
+    va_end(args);
+    session_clock_update(s);
+    s->transport->ops->kill(s->transport);
+    rlm_defer_schedule(s->death_defer);
+}
+
+void session_fail(rlm_session *s, const rlm_error *err)
+{
+    const char *lost = s->was_ready ? "; all variables are lost" : "";
+    if (rlm_error_code(err) == RLM_E_PROTOCOL) {
+        session_die(s, "protocol", "the worker broke the protocol and was ended: %s%s",
+                    rlm_error_message(err), lost);
+    } else {
+        session_die(s, "killed", "the worker had to be ended: %s%s", rlm_error_message(err), lost);
+    }
+}
+
+static void tell_death(void *arg)
+{
+    rlm_session *s = arg;
+    struct rlm_session_death how = {
+        .reason = s->death_reason,
+        .message = s->death_message.ptr ? rlm_buf_str(&s->death_message)
+                                        : RLM_STR("the worker ended; all variables are lost"),
+        .output = s->died_in_cell ? rlm_buf_str(&s->cell_output) : RLM_STR_NONE,
+        .during_cell = s->died_in_cell,
+    };
+    s->events->died(s->arg, &how);
+}
+
+/* ---- what the transport tells ---------------------------------------------------------------- */
+
+static void destroy(rlm_session *s)
+{
+    rlm_timer_free(s->clock.timer);
+    rlm_defer_free(s->death_defer);
+    session_streams_deinit(s);
+    session_out_deinit(s);
+    rlm_frame_decoder_deinit(&s->decoder);
+    rlm_arena_free(s->arena);
+    rlm_map_deinit(&s->blob_flags);
+    rlm_buf_deinit(&s->cell_output);
+    rlm_buf_deinit(&s->results);
+    rlm_buf_deinit(&s->death_message);
+    free(s->open_calls.items);
+    rlm_blobs_free(s->blobs);
+    free(s);
+}
+
+static void leave(rlm_session *s)
+{
+    if (--s->depth == 0 && s->closed) {
+        destroy(s);
+    }
+}
+
+static void received(void *arg, const void *bytes, size_t len)
+{
+    rlm_session *s = arg;
+    s->depth++;
+    session_received(s, bytes, len);
+    leave(s);
+}
+
+static void drained(void *arg)
+{
+    rlm_session *s = arg;
+    s->depth++;
+    session_pump(s);
+    session_clock_progress(s);
+    leave(s);
+}
+
+static void ended(void *arg, const char *reason, rlm_str message, rlm_str said)
+{
+    rlm_session *s = arg;
+    const char *colon = said.len ? ": " : "";
+    s->depth++;
+    if (s->was_ready) {
+        session_die(s, reason, "%.*s%s%.*s; all variables are lost", RLM_FMT(message), colon,
+                    (int)said.len, said.len ? said.ptr : "");
+    } else {
+        session_die(s, "open", "%.*s before it was ready%s%.*s", RLM_FMT(message), colon,
+                    (int)said.len, said.len ? said.ptr : "");
+    }
+    leave(s);
+}
+
+static const struct rlm_transport_events transport_events = {received, drained, ended};
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static int prepare(rlm_session *s, const struct rlm_session_options *o, rlm_error **err)
+{
+    s->exec_timeout_ms = o->exec_timeout_ms;
+    s->cpu_time_ms = o->cpu_time_ms;
+    s->open_timeout_ms = o->open_timeout_ms;
+    s->decoder = RLM_FRAME_DECODER_INIT;
+    s->cell_output = RLM_BUF(RLM_SESSION_MAX_MESSAGE);
+    s->results = RLM_BUF(MAX_FRAME_BYTES);
+    s->out.frame = RLM_BUF(MAX_FRAME_BYTES);
+    s->death_message = RLM_BUF(MAX_MESSAGE);
+    s->clock.timer = rlm_timer_new(s->loop, session_clock_fired, s);
+    s->death_defer = rlm_defer_new(s->loop, tell_death, s);
+    return s->clock.timer && s->death_defer ? 0 : rlm_error_nomem(err);
+}
+
+static int send_open(rlm_session *s, const struct rlm_session_options *o, rlm_error **err)
+{
+    int r;
+    for (const char *const *id = o->input_blobs; id && *id; id++) {
+        const struct rlm_blob *blob = rlm_blobs_find(s->blobs, rlm_str_of(*id));
+        if (!blob) {
+            return rlm_error_set(err, RLM_E_INVAL, "an input is a blob that the run has not: %s",
+                                 *id);
+        }
+        if (session_blob_flags(s, rlm_str_of(blob->id)) & BLOB_ANNOUNCED) {
+            continue;
+        }
+        if ((r = session_allow_blob(s, blob->id, BLOB_ALLOWED | BLOB_ANNOUNCED, err)) < 0 ||
+            (r = session_send_blob(s, blob, err)) < 0) {
+            return r;
+        }
+    }
+    struct rlm_buf *frame = session_new_frame(s);
+    rlm_buf_add_str(frame, o->open_json);
+    return session_send(s, RLM_FRAME_OPEN, frame, err);
+}
+
+int rlm_session_open(rlm_runtime *r,
+                     const struct rlm_session_options *options,
+                     const struct rlm_session_events *events,
+                     void *arg,
+                     rlm_session **ret_session,
+                     rlm_error **err)
+{
+    rlm_session *s;
+    if (!RLM_NEW(s)) {
+        return rlm_error_nomem(err);
+    }
+    s->loop = r->loop;
+    s->events_copy = *events;
+    s->events = &s->events_copy;
+    s->arg = arg;
+    s->blobs = rlm_blobs_ref(options->blobs);
+    int result = prepare(s, options, err);
+    if (result == 0) {
+        result = r->ops->connect(r, options, &s->transport, err);
+    }
+    if (result == 0) {
+        s->transport->events = &transport_events;
+        s->transport->arg = s;
+        result = send_open(s, options, err);
+    }
+    if (result < 0) {
+        rlm_session_close(s);
+        return rlm_error_wrap(err, result, "opening a session (%s)", r->ops->name);
+    }
+    if (s->open_timeout_ms) {
+        s->clock.open_due_us = rlm_now_us() + s->open_timeout_ms * 1000;
+    }
+    session_clock_update(s);
+    *ret_session = s;
+    return 0;
+}
+
+void rlm_session_close(rlm_session *s)
+{
+    if (!s || s->closed) {
+        return;
+    }
+    s->closed = true;
+    if (s->transport) {
+        if (s->state != SESSION_DEAD && s->was_ready) {
+            session_send_now(s, RLM_FRAME_CLOSE, 0, RLM_STR("{}"), NULL);
+        }
+        s->transport->ops->free(s->transport);
+        s->transport = NULL;
+    }
+    s->state = SESSION_DEAD;
+    if (s->depth == 0) {
+        destroy(s);
+    }
+}
+
+/* ---- cells ----------------------------------------------------------------------------------- */
+
+bool rlm_session_is_busy(const rlm_session *s)
+{
+    return session_is_busy(s);
+}
+
+static int check_alive(const rlm_session *s, rlm_error **err)
+{
+    return s->state == SESSION_DEAD || s->closed
+               ? rlm_error_set(err, RLM_E_SESSION, "the session has ended: %s",
+                               s->death_message.ptr ? s->death_message.ptr : "it was closed")
+               : 0;
+}
+
+int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err)
+{
+    int r = check_alive(s, err);
+    if (r < 0) {
+        return r;
+    }
+    if (s->state != SESSION_IDLE) {
+        return rlm_error_set(err, RLM_E_INVAL, "cell %lld was started while the session %s",
+                             (long long)cell,
+                             s->state == SESSION_OPENING ? "was not ready" : "ran another one");
+    }
+    struct rlm_buf *frame = session_new_frame(s);
+    struct rlm_json_writer w = {.buf = frame};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_int(&w, "cell", cell);
+    rlm_json_member_str(&w, "code", code);
+    rlm_json_end(&w, '}');
+    if ((r = session_send(s, RLM_FRAME_START, frame, err)) < 0) {
+        return r;
+    }
+    if (s->state == SESSION_DEAD) {
+        return 0; /* sending it failed; `died` follows */
+    }
+    s->cell = cell;
+    s->state = SESSION_RUNNING;
+    s->yield_sent = false;
+    s->woken = false;
+    rlm_buf_clear(&s->cell_output);
+    session_clock_begin_cell(s);
+    session_clock_update(s);
+    return 0;
+}
+
+void session_end_cell(rlm_session *s)
+{
+    s->state = SESSION_IDLE;
+    s->open_calls.len = 0;
+    s->n_results = 0;
+    s->results.len = 0;
+    s->interrupted = false;
+    s->interrupt_clock = NULL;
+    s->unwinding = false;
+    s->clock.unwind_due_us = 0;
+    s->clock.kill_due_us = 0;
+    session_clock_update(s);
+    if (s->cell_output.cap > KEEP_BYTES) {
+        rlm_buf_deinit(&s->cell_output);
+    }
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static bool find_call(const rlm_session *s, int64_t id, size_t *ret_index)
+{
+    size_t low = 0, high = s->open_calls.len;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (s->open_calls.items[middle] < id) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *ret_index = low;
+    return low < s->open_calls.len && s->open_calls.items[low] == id;
+}
+
+static void write_result(struct rlm_buf *b, const struct rlm_call_result *result)
+{
+    struct rlm_json_writer w = {.buf = b};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_int(&w, "id", result->id);
+    if (!result->error_type) {
+        rlm_json_member_raw(&w, "value", result->value_json);
+    } else {
+        rlm_json_key(&w, "error");
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "type", result->error_type);
+        rlm_json_member_str(&w, "message", result->error_message);
+        rlm_json_member_text(&w, "reason", result->error_reason ? result->error_reason : "");
+        rlm_json_member_text(&w, "agent_id", result->error_agent_id ? result->error_agent_id : "");
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, '}');
+}
+
+static void begin_results(rlm_session *s)
+{
+    static const char start[RLM_FRAME_HEADER] = {0};
+    rlm_buf_clear(&s->results);
+    rlm_buf_add(&s->results, start, sizeof start);
+    rlm_buf_adds(&s->results, "{\"results\":[");
+}
+
+static int add_result(rlm_session *s, const struct rlm_call_result *result, rlm_error **err)
+{
+    int r;
+    if (result->id <= 0 || result->id > s->last_call_id) {
+        return rlm_error_set(err, RLM_E_INVAL, "a result came for call %lld, which was never made",
+                             (long long)result->id);
+    }
+    size_t index;
+    if (!find_call(s, result->id, &index)) {
+        return 0;
+    }
+    if (!result->error_type && (r = session_announce_blobs(s, result->value_json, err)) < 0) {
+        return r;
+    }
+    rlm_vec_remove(&s->open_calls, index);
+    if (s->n_results == 0) {
+        begin_results(s);
+    }
+    size_t before = s->results.len;
+    if (s->n_results > 0) {
+        rlm_buf_addc(&s->results, ',');
+    }
+    write_result(&s->results, result);
+    if ((r = rlm_buf_check(&s->results, err)) < 0) {
+        s->results.len = before;
+        s->results.status = 0;
+        return r;
+    }
+    s->n_results++;
+    return 0;
+}
+
+/* Gives the word to the worker, with what there is. */
+static void resume(rlm_session *s)
+{
+    if (s->n_results == 0) {
+        begin_results(s);
+    }
+    rlm_buf_adds(&s->results, "]}");
+    s->n_results = 0;
+    s->woken = false;
+    s->yield_sent = false;
+    s->state = SESSION_RUNNING;
+    rlm_autoerr rlm_error *err = NULL;
+    if (session_send(s, RLM_FRAME_RESUME, &s->results, &err) < 0) {
+        session_fail(s, err);
+        return;
+    }
+    if (s->results.cap > KEEP_BYTES) {
+        rlm_buf_deinit(&s->results);
+    }
+    session_clock_update(s);
+}
+
+void session_pass_results(rlm_session *s)
+{
+    if (s->state == SESSION_SUSPENDED && !s->in_suspended && (s->n_results > 0 || s->woken)) {
+        resume(s);
+    }
+}
+
+/* In its turn: before the resume it asks to be answered it would ask nothing. */
+static void ask_for_word(rlm_session *s)
+{
+    if (s->state != SESSION_RUNNING || s->yield_sent || s->n_results == 0) {
+        return;
+    }
+    rlm_autoerr rlm_error *err = NULL;
+    struct rlm_buf *frame = session_new_frame(s);
+    rlm_buf_adds(frame, "{}");
+    if (session_send(s, RLM_FRAME_YIELD, frame, &err) < 0) {
+        session_fail(s, err);
+        return;
+    }
+    s->yield_sent = true;
+}
+
+int rlm_session_resume(rlm_session *s,
+                       const struct rlm_call_result *results,
+                       size_t n_results,
+                       rlm_error **err)
+{
+    int r = check_alive(s, err);
+    for (size_t i = 0; r == 0 && i < n_results; i++) {
+        r = add_result(s, &results[i], err);
+    }
+    if (s->state != SESSION_DEAD && !s->closed) {
+        ask_for_word(s);
+        session_pass_results(s);
+        session_clock_update(s);
+    }
+    return r;
+}
+
+/* ---- ending a cell --------------------------------------------------------------------------- */
+
+void session_interrupt(
+    rlm_session *s, const char *reason, const char *clock, rlm_str message, uint64_t grace_ms)
+{
+    if (!session_is_busy(s)) {
+        return;
+    }
+    uint64_t kill_due_us = rlm_now_us() + grace_ms * 1000;
+    if (s->interrupted) {
+        /* It knows already; only the kill may come earlier. */
+        if (kill_due_us < s->clock.kill_due_us) {
+            s->clock.kill_due_us = kill_due_us;
+            s->interrupt_grace_ms = grace_ms;
+        }
+        session_clock_update(s);
+        return;
+    }
+    s->interrupted = true;
+    s->interrupt_clock = clock;
+    snprintf(s->interrupt_reason, sizeof s->interrupt_reason, "%s", reason);
+    s->interrupt_grace_ms = grace_ms;
+    s->clock.kill_due_us = kill_due_us;
+    rlm_autoerr rlm_error *err = NULL;
+    struct rlm_buf *frame = session_new_frame(s);
+    struct rlm_json_writer w = {.buf = frame};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_text(&w, "reason", s->interrupt_reason);
+    message.len = message.len > MAX_INTERRUPT ? MAX_INTERRUPT : message.len;
+    rlm_json_member_str(&w, "message", message);
+    rlm_json_end(&w, '}');
+    /* Ahead of what waits, unless that is the cell itself. */
+    int r = session_out_has(s, RLM_FRAME_START)
+                ? session_send(s, RLM_FRAME_INTERRUPT, frame, &err)
+                : session_send_ahead(s, RLM_FRAME_INTERRUPT, frame, &err);
+    if (r < 0) {
+        session_fail(s, err);
+    }
+    session_clock_update(s);
+}
+
+void rlm_session_interrupt(rlm_session *s, const char *reason, rlm_str message, uint64_t grace_ms)
+{
+    session_interrupt(s, reason, NULL, message, grace_ms);
+}
+
+void rlm_session_unwind(rlm_session *s)
+{
+    if (session_is_busy(s) && !s->unwinding && !s->interrupted) {
+        s->unwinding = true;
+        s->clock.unwind_due_us = rlm_now_us() + RLM_SESSION_UNWIND_MS * 1000;
+        session_clock_update(s);
+    }
+}
+
+void rlm_session_pause(rlm_session *s, bool paused)
+{
+    if (s->state != SESSION_DEAD && !s->closed) {
+        session_clock_pause(s, paused);
+    }
+}
+
+const char *rlm_runtime_effects(const rlm_runtime *r)
+{
+    return r->ops->effects;
+}
+
+const char *rlm_runtime_name(const rlm_runtime *r)
+{
+    return r->ops->name;
+}
+
+void rlm_runtime_free(rlm_runtime *r)
+{
+    if (r) {
+        r->ops->free(r);
+    }
+}
