@@ -212,6 +212,16 @@ def test_invalid_json(server, open_ai, claude):
         list(ask_claude(claude, stream=True))
 
 
+def test_invalid_json_stands_between_sound_events(server, open_ai):
+    server.set_rules([{"reply": "some words", "invalid_json_after": 2}])
+    raw = open_ai.chat.completions.with_raw_response.create(model="m", messages=HI, stream=True)
+    events = raw.http_response.read().decode().split("\n\n")
+    assert events[2] == 'data: {"choices":[{"delta":{"content":'
+    rest = [json.loads(e[6:]) for e in events[:2] + events[3:-2]]
+    assert "".join(c["choices"][0]["delta"].get("content", "") for c in rest) == "some words"
+    assert events[-2:] == ["data: [DONE]", ""]
+
+
 def test_client_that_leaves_is_billed_for_what_it_got(server, open_ai):
     server.set_rules([{"reply": "word", "repeat": 100_000, "ignore_max_tokens": True,
                        "each_write": True}])
