@@ -89,23 +89,23 @@ take_agents(struct loader *l, const rlm_json *list, struct rlm_node *node, rlm_e
 static const struct field {
     const char *key;
     size_t offset;
-    bool is_json;
+    enum { TEXT, JSON, TEXT_OR_TRUE } form; /* true: taken care of elsewhere */
 } node_fields[] = {
-    {"content", offsetof(struct rlm_node, content), false},
-    {"code", offsetof(struct rlm_node, code), false},
-    {"output", offsetof(struct rlm_node, output), false},
-    {"error", offsetof(struct rlm_node, error), false},
-    {"result", offsetof(struct rlm_node, result), false},
-    {"reason", offsetof(struct rlm_node, reason), false},
-    {"model", offsetof(struct rlm_node, model), false},
-    {"metadata", offsetof(struct rlm_node, metadata), true},
+    {"content", offsetof(struct rlm_node, content), TEXT},
+    {"code", offsetof(struct rlm_node, code), TEXT},
+    {"output", offsetof(struct rlm_node, output), TEXT_OR_TRUE},
+    {"error", offsetof(struct rlm_node, error), TEXT},
+    {"result", offsetof(struct rlm_node, result), TEXT},
+    {"reason", offsetof(struct rlm_node, reason), TEXT},
+    {"model", offsetof(struct rlm_node, model), TEXT},
+    {"metadata", offsetof(struct rlm_node, metadata), JSON},
 };
 
 static const struct field start_fields[] = {
-    {"query", offsetof(struct rlm_graph_options, query), false},
-    {"inputs", offsetof(struct rlm_graph_options, inputs), true},
-    {"model", offsetof(struct rlm_graph_options, model), false},
-    {"output_schema", offsetof(struct rlm_graph_options, output_schema), true},
+    {"query", offsetof(struct rlm_graph_options, query), TEXT},
+    {"inputs", offsetof(struct rlm_graph_options, inputs), JSON},
+    {"model", offsetof(struct rlm_graph_options, model), TEXT},
+    {"output_schema", offsetof(struct rlm_graph_options, output_schema), JSON},
 };
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -123,9 +123,8 @@ static int take_fields(struct loader *l,
         for (size_t f = 0; f < n_fields; f++) {
             if (rlm_str_is(m->key, fields[f].key)) {
                 rlm_str *text = (rlm_str *)((char *)to + fields[f].offset);
-                int r = m->value.type == RLM_JSON_TRUE
-                            ? 0
-                            : take_text(l, &m->value, fields[f].is_json, text, err);
+                bool skip = fields[f].form == TEXT_OR_TRUE && m->value.type == RLM_JSON_TRUE;
+                int r = skip ? 0 : take_text(l, &m->value, fields[f].form == JSON, text, err);
                 if (r < 0) {
                     return rlm_error_wrap(err, r, "\"%s\"", fields[f].key);
                 }
