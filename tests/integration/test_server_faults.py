@@ -68,11 +68,13 @@ def test_rate_limit_then_success_with_retries(server):
 
 
 def test_retry_after_header(server, open_ai):
-    server.set_rules([{"status": 429, "retry_after": "Wed, 21 Oct 2015 07:28:00 GMT", "times": 1},
+    server.set_rules([{"status": 429, "retry_after": "Wed, 21 Oct 2015 07:28:00 GMT",
+                       "retry_after_ms": 1500, "times": 1},
                       {"status": 503, "retry_after": 7, "headers": {"X-More": "1"}}])
     with pytest.raises(openai.RateLimitError) as caught:
         ask(open_ai)
     assert caught.value.response.headers["retry-after"] == "Wed, 21 Oct 2015 07:28:00 GMT"
+    assert caught.value.response.headers["retry-after-ms"] == "1500"
     with pytest.raises(openai.InternalServerError) as caught:
         ask(open_ai)
     assert caught.value.response.headers["retry-after"] == "7"
