@@ -14,6 +14,7 @@ struct rlm_hub {
     rlm_loop *loop;
     unsigned references;
     struct server *servers;
+    rlm_http *http;
     struct rlm_hub *next;
 };
 
@@ -64,7 +65,17 @@ void rlm_hub_unref(rlm_hub *hub)
         free(s);
         s = next;
     }
+    rlm_http_free(hub->http);
     free(hub);
+}
+
+int rlm_hub_http(rlm_hub *hub, rlm_http **ret_http, rlm_error **err)
+{
+    int r = hub->http ? 0 : rlm_http_new(hub->loop, &hub->http, err);
+    if (r == 0) {
+        *ret_http = hub->http;
+    }
+    return r;
 }
 
 struct rlm_backoff *rlm_hub_backoff(rlm_hub *hub, const char *server)

@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/loop.h"
 #include "model/backoff.h"
+#include "model/http.h"
 
 typedef struct rlm_hub rlm_hub;
-struct rlm_http;
 
 /* The hub of the loop, one reference more. NULL when out of memory. */
 rlm_hub *rlm_hub_ref(rlm_loop *loop);
@@ -16,4 +16,4 @@ void rlm_hub_unref(rlm_hub *hub); /* NULL allowed */
 /* Owned by the hub; the same object for the same text. NULL when out of memory. */
 struct rlm_backoff *rlm_hub_backoff(rlm_hub *hub, const char *server);
 /* The client, made at the first call: this is what loads libcurl. */
-int rlm_hub_http(rlm_hub *hub, struct rlm_http **ret_http, rlm_error **err);
+int rlm_hub_http(rlm_hub *hub, rlm_http **ret_http, rlm_error **err);

@@ -1,0 +1,62 @@
+#include "model/dialect.h"
+
+#include "base/utf8.h"
+
+void rlm_dialect_put_text(struct rlm_json_writer *w, rlm_str text)
+{
+    if (rlm_utf8_valid(text)) {
+        rlm_json_put_str(w, text);
+        return;
+    }
+    rlm_auto_buf struct rlm_buf clean = RLM_BUF(w->buf->max_bytes);
+    rlm_utf8_clean(&clean, text);
+    if (clean.status < 0) {
+        w->buf->status = clean.status; /* the builder checks once, at its end */
+        return;
+    }
+    rlm_json_put_str(w, rlm_buf_str(&clean));
+}
+
+void rlm_dialect_text(struct rlm_json_writer *w,
+                      const char *key,
+                      rlm_str text,
+                      const rlm_json *extra)
+{
+    if (!rlm_json_get(extra, key)) {
+        rlm_json_key(w, key);
+        rlm_dialect_put_text(w, text);
+    }
+}
+
+void rlm_dialect_extra(struct rlm_json_writer *w, const rlm_json *extra)
+{
+    for (uint32_t i = 0; extra && i < extra->count; i++) {
+        rlm_json_key_str(w, extra->members[i].key);
+        rlm_json_put(w, &extra->members[i].value);
+    }
+}
+
+int rlm_dialect_parse(
+    struct rlm_stream *s, rlm_arena *a, rlm_str data, const rlm_json **ret_object, rlm_error **err)
+{
+    const rlm_json *object = NULL;
+    int r = rlm_json_parse(a, data, &object, NULL);
+    if (r == RLM_E_NOMEM) {
+        return rlm_error_nomem(err);
+    }
+    if (r < 0 || !rlm_json_is(object, RLM_JSON_OBJECT)) {
+        return rlm_error_set(err, RLM_E_SERVER, "the server sent what is no JSON object: \"%.*s\"",
+                             (int)(data.len < 80 ? data.len : 80), data.ptr ? data.ptr : "");
+    }
+    const rlm_json *error = rlm_json_get(object, "error");
+    if (error && error->type != RLM_JSON_NULL && error->type != RLM_JSON_FALSE) {
+        rlm_refusal_deinit(&s->refusal);
+        if (rlm_refusal_of_error(error, &s->refusal) < 0) {
+            return rlm_error_nomem(err);
+        }
+        s->refused = true;
+        return 1;
+    }
+    *ret_object = object;
+    return 0;
+}

@@ -1,0 +1,665 @@
+#include "model/http.h"
+
+#include "base/alloc.h"
+#include "base/buf.h"
+#include "model/http_library.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdio.h>
+#include <strings.h>
+
+enum {
+    MAX_CONNECTIONS_KEPT = 1024,
+    MAX_HEAD_BYTES = 128 * 1024,
+    MAX_INBOX_BYTES = 16 * 1024 * 1024, /* what one turn of libcurl may bring */
+    EXPECT_END_MS = 250,
+};
+
+enum stage { CONNECTING, RECEIVING, OVER };
+
+struct rlm_http {
+    rlm_loop *loop;
+    struct http_library curl;
+    CURLM *multi;
+    rlm_timer *curl_timer;  /* libcurl's own */
+    rlm_timer *limit_timer; /* the earliest time at which some call may pass a limit */
+    uint64_t limit_timer_at_ms;
+    rlm_http_call *calls;
+    rlm_http_call *ready; /* have something to deliver, in order */
+    rlm_http_call *ready_last;
+    bool starved; /* a socket could not be watched */
+    bool acting;  /* callbacks may be on the stack */
+    bool doomed;  /* freed by its owner meanwhile */
+};
+
+struct rlm_http_call {
+    rlm_http *http;
+    CURL *easy;
+    struct curl_slist *headers;
+    struct rlm_http_events events;
+    void *arg;
+    const char *address;
+    struct rlm_http_answer answer;
+    struct rlm_buf inbox; /* received, not delivered */
+    size_t head_bytes;
+    uint64_t max_answer_bytes;
+    int connect_timeout_ms, first_byte_timeout_ms, idle_timeout_ms;
+    uint64_t last_ms;         /* start, or the last byte */
+    uint64_t end_expected_ms; /* 0: not expected */
+    enum stage stage;
+    CURLcode result;
+    rlm_error *problem;
+    bool final;
+    bool is_ready;
+    bool delivering;
+    bool freed;
+    rlm_http_call *next, *previous;
+    rlm_http_call *next_ready;
+    char message[CURL_ERROR_SIZE];
+};
+
+/* ---- calls with something to deliver ---- */
+
+static void make_ready(rlm_http_call *call)
+{
+    rlm_http *http = call->http;
+    if (call->is_ready) {
+        return;
+    }
+    call->is_ready = true;
+    call->next_ready = NULL;
+    if (http->ready_last) {
+        http->ready_last->next_ready = call;
+    } else {
+        http->ready = call;
+    }
+    http->ready_last = call;
+}
+
+static void unready(rlm_http_call *call)
+{
+    rlm_http *http = call->http;
+    rlm_http_call *before = NULL;
+    for (rlm_http_call *c = call->is_ready ? http->ready : NULL; c; before = c, c = c->next_ready) {
+        if (c == call) {
+            *(before ? &before->next_ready : &http->ready) = c->next_ready;
+            if (http->ready_last == c) {
+                http->ready_last = before;
+            }
+            break;
+        }
+    }
+    call->is_ready = false;
+}
+
+/* Takes the handle out of libcurl; from now on nothing of it moves. */
+static void detach(rlm_http_call *call)
+{
+    if (call->easy) {
+        call->http->curl.multi_remove_handle(call->http->multi, call->easy);
+        call->http->curl.easy_cleanup(call->easy);
+        call->easy = NULL;
+    }
+}
+
+static void finish(rlm_http_call *call)
+{
+    if (call->stage != OVER) {
+        call->stage = OVER;
+        detach(call);
+        make_ready(call);
+    }
+}
+
+static void release(rlm_http_call *call)
+{
+    rlm_http *http = call->http;
+    unready(call);
+    detach(call);
+    *(call->previous ? &call->previous->next : &http->calls) = call->next;
+    if (call->next) {
+        call->next->previous = call->previous;
+    }
+    http->curl.slist_free_all(call->headers);
+    rlm_buf_deinit(&call->inbox);
+    rlm_error_free(call->problem);
+    free(call);
+}
+
+static void deliver(rlm_http_call *call)
+{
+    call->delivering = true;
+    if (call->inbox.len) {
+        struct rlm_buf inbox = call->inbox;
+        call->inbox = RLM_BUF(MAX_INBOX_BYTES);
+        call->events.data(call->arg, &call->answer, rlm_buf_str(&inbox));
+        if (call->freed || call->inbox.ptr) {
+            rlm_buf_deinit(&inbox);
+        } else {
+            rlm_buf_clear(&inbox); /* the memory serves again */
+            call->inbox = inbox;
+        }
+    }
+    if (!call->freed && call->stage == OVER) {
+        call->events.end(call->arg, &call->answer, call->problem, call->final);
+    }
+    call->delivering = false;
+    if (call->freed) {
+        release(call);
+    }
+}
+
+static void deliver_all(rlm_http *http)
+{
+    rlm_http_call *call;
+    while ((call = http->ready)) {
+        http->ready = call->next_ready;
+        if (!http->ready) {
+            http->ready_last = NULL;
+        }
+        call->is_ready = false;
+        deliver(call);
+    }
+}
+
+/* ---- how calls end ---- */
+
+static const char *seconds(int ms, char text[32])
+{
+    snprintf(text, 32, "%g s", (double)ms / 1000);
+    return text;
+}
+
+static void explain(rlm_http_call *call)
+{
+    CURLcode code = call->result;
+    const char *why = *call->message ? call->message : call->http->curl.easy_strerror(code);
+    char limit[32];
+    if (code == CURLE_OPERATION_TIMEDOUT) {
+        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
+                      "%s: no connection within %s (the connect timeout)", call->address,
+                      seconds(call->connect_timeout_ms, limit));
+    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        call->final = true;
+        rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
+                      "%s: the server's certificate could not be verified: %s (a private "
+                      "authority is named with SSL_CERT_FILE)",
+                      call->address, why);
+    } else if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
+        call->final = true;
+        rlm_error_set(&call->problem, RLM_E_INVAL, "%s: %s", call->address, why);
+    } else if (code == CURLE_OUT_OF_MEMORY) {
+        rlm_error_nomem(&call->problem);
+    } else if (call->answer.body_bytes) {
+        rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
+                      "%s: the stream was cut after %llu bytes: %s", call->address,
+                      (unsigned long long)call->answer.body_bytes, why);
+    } else {
+        rlm_error_set(&call->problem, RLM_E_UNREACHABLE, "%s: %s", call->address, why);
+    }
+}
+
+static void read_results(rlm_http *http)
+{
+    CURLMsg *message;
+    int left;
+    while ((message = http->curl.multi_info_read(http->multi, &left))) {
+        if (message->msg != CURLMSG_DONE) {
+            continue;
+        }
+        char *private = NULL;
+        CURLcode result = message->data.result;
+        http->curl.easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &private);
+        rlm_http_call *call = (rlm_http_call *)(void *)private;
+        call->result = result;
+        if (result != CURLE_OK && !call->problem && !call->end_expected_ms) {
+            explain(call);
+        }
+        finish(call);
+    }
+}
+
+static void destroy(rlm_http *http)
+{
+    assert(!http->calls);
+    if (http->multi) {
+        http->curl.multi_cleanup(http->multi);
+    }
+    http->curl.global_cleanup();
+    rlm_timer_free(http->curl_timer);
+    rlm_timer_free(http->limit_timer);
+    free(http);
+}
+
+/* Ends a turn: what libcurl brought is handed on. The client may be gone after it. */
+static void leave(rlm_http *http)
+{
+    deliver_all(http);
+    http->acting = false;
+    if (http->doomed) {
+        destroy(http);
+    }
+}
+
+static void act(rlm_http *http, curl_socket_t socket, int events)
+{
+    int running;
+    http->acting = true;
+    http->curl.multi_socket_action(http->multi, socket, events, &running);
+    read_results(http);
+    if (http->starved) {
+        http->starved = false;
+        for (rlm_http_call *call = http->calls; call; call = call->next) {
+            if (call->stage != OVER) {
+                rlm_error_nomem(&call->problem);
+                finish(call);
+            }
+        }
+    }
+    leave(http);
+}
+
+/* ---- what libcurl asks for ---- */
+
+struct socket {
+    rlm_http *http;
+    rlm_watch *watch;
+    curl_socket_t fd;
+};
+
+static void on_socket(void *arg, int events)
+{
+    struct socket *s = arg;
+    int flags = (events & RLM_READABLE ? CURL_CSELECT_IN : 0) |
+                (events & RLM_WRITABLE ? CURL_CSELECT_OUT : 0);
+    act(s->http, s->fd, flags ? flags : CURL_CSELECT_ERR);
+}
+
+static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *data)
+{
+    rlm_http *http = arg;
+    struct socket *s = data;
+    if (what == CURL_POLL_REMOVE) {
+        if (s) {
+            rlm_watch_free(s->watch);
+            free(s);
+            http->curl.multi_assign(http->multi, fd, NULL);
+        }
+        return 0;
+    }
+    if (!s) {
+        if (!RLM_NEW(s) || !(s->watch = rlm_watch_new(http->loop, fd, on_socket, s))) {
+            free(s);
+            http->starved = true;
+            return 0;
+        }
+        s->http = http;
+        s->fd = fd;
+        http->curl.multi_assign(http->multi, fd, s);
+    }
+    int events =
+        (what & CURL_POLL_IN ? RLM_READABLE : 0) | (what & CURL_POLL_OUT ? RLM_WRITABLE : 0);
+    if (rlm_watch_set(s->watch, events) < 0) {
+        http->starved = true;
+    }
+    return 0;
+}
+
+static int set_curl_timer(CURLM *multi, long timeout_ms, void *arg)
+{
+    rlm_http *http = arg;
+    if (timeout_ms < 0) {
+        rlm_timer_stop(http->curl_timer);
+    } else {
+        rlm_timer_set(http->curl_timer, (uint64_t)timeout_ms);
+    }
+    return 0;
+}
+
+static void on_curl_timer(void *arg)
+{
+    act(arg, CURL_SOCKET_TIMEOUT, 0);
+}
+
+/* ---- our own limits ---- */
+
+/* When the call passes its next limit; UINT64_MAX: never. */
+static uint64_t limit_at(const rlm_http_call *call)
+{
+    if (call->stage == OVER) {
+        return UINT64_MAX;
+    }
+    int timeout_ms = call->stage == RECEIVING ? call->idle_timeout_ms : call->first_byte_timeout_ms;
+    uint64_t at_ms = timeout_ms > 0 ? call->last_ms + (uint64_t)timeout_ms : UINT64_MAX;
+    return call->end_expected_ms && call->end_expected_ms < at_ms ? call->end_expected_ms : at_ms;
+}
+
+/* Bytes move a limit away, so the timer may be early, and is then set again; it is never late. */
+static void watch_limit(rlm_http *http, uint64_t at_ms)
+{
+    if (at_ms == UINT64_MAX ||
+        (rlm_timer_is_set(http->limit_timer) && http->limit_timer_at_ms <= at_ms)) {
+        return;
+    }
+    uint64_t now_ms = rlm_now_ms();
+    http->limit_timer_at_ms = at_ms;
+    rlm_timer_set(http->limit_timer, at_ms > now_ms ? at_ms - now_ms : 0);
+}
+
+/* ---- the answer ---- */
+
+static rlm_str trim(rlm_str s)
+{
+    while (s.len && isspace((unsigned char)s.ptr[0])) {
+        s = rlm_str_sub(s, 1, s.len);
+    }
+    while (s.len && isspace((unsigned char)s.ptr[s.len - 1])) {
+        s.len--;
+    }
+    return s;
+}
+
+/* Seconds (a fraction is accepted) or a date. */
+static int64_t retry_after_ms(const rlm_http *http, const char *value, double unit_ms)
+{
+    char *end;
+    double number = strtod(value, &end);
+    if (end != value && *end == '\0' && number >= 0) {
+        double ms = number * unit_ms;
+        return ms < 1e15 ? (int64_t)ms : INT64_C(1000000000000000);
+    }
+    time_t when = http->curl.getdate(value, NULL);
+    if (when == (time_t)-1) {
+        return -1;
+    }
+    int64_t ms = (int64_t)when * 1000 - rlm_wall_us() / 1000;
+    return ms > 0 ? ms : 0;
+}
+
+static void take_header(rlm_http_call *call, const char *name, const char *value)
+{
+    if (strcasecmp(name, "content-type") == 0) {
+        size_t len = 0;
+        for (; len < sizeof call->answer.content_type - 1 && value[len] && value[len] != ';' &&
+               value[len] != ' ';
+             len++) {
+            call->answer.content_type[len] = (char)tolower((unsigned char)value[len]);
+        }
+        call->answer.content_type[len] = '\0';
+    } else if (strcasecmp(name, "retry-after-ms") == 0) {
+        call->answer.retry_after_ms = retry_after_ms(call->http, value, 1);
+    } else if (strcasecmp(name, "retry-after") == 0 && call->answer.retry_after_ms < 0) {
+        call->answer.retry_after_ms = retry_after_ms(call->http, value, 1000);
+    }
+}
+
+static size_t on_header(char *ptr, size_t size, size_t count, void *arg)
+{
+    rlm_http_call *call = arg;
+    size_t len = size * count;
+    call->head_bytes += len;
+    if (call->head_bytes > MAX_HEAD_BYTES) {
+        rlm_error_set(&call->problem, RLM_E_LIMIT,
+                      "%s: the head of the answer is larger than %d KiB", call->address,
+                      MAX_HEAD_BYTES / 1024);
+        return 0;
+    }
+    rlm_str line = trim((rlm_str){ptr, len});
+    char text[512];
+    if (rlm_str_starts(line, "HTTP/")) {
+        /* A head of its own for each interim answer: only the last one counts. */
+        const char *blank = memchr(line.ptr, ' ', line.len);
+        call->answer = (struct rlm_http_answer){.retry_after_ms = -1};
+        for (size_t i = blank ? (size_t)(blank - line.ptr) + 1 : line.len;
+             i < line.len && isdigit((unsigned char)line.ptr[i]) && call->answer.status < 1000;
+             i++) {
+            call->answer.status = call->answer.status * 10 + (line.ptr[i] - '0');
+        }
+        return len;
+    }
+    const char *colon = memchr(line.ptr, ':', line.len);
+    if (!colon || line.len >= sizeof text) {
+        return len; /* none that concerns us */
+    }
+    memcpy(text, line.ptr, line.len);
+    text[line.len] = '\0';
+    text[colon - line.ptr] = '\0';
+    rlm_str value = trim((rlm_str){colon + 1, (size_t)(line.ptr + line.len - colon) - 1});
+    take_header(call, text, text + (value.ptr - line.ptr));
+    return len;
+}
+
+static size_t on_body(char *ptr, size_t size, size_t count, void *arg)
+{
+    rlm_http_call *call = arg;
+    size_t len = size * count;
+    if (call->answer.body_bytes + len > call->max_answer_bytes) {
+        rlm_error_set(&call->problem, RLM_E_LIMIT, "%s: the answer is larger than %llu MiB",
+                      call->address, (unsigned long long)(call->max_answer_bytes >> 20));
+        return 0;
+    }
+    if (rlm_buf_add(&call->inbox, ptr, len) < 0) {
+        rlm_buf_check(&call->inbox, &call->problem);
+        return 0;
+    }
+    call->answer.body_bytes += len;
+    call->last_ms = rlm_now_ms();
+    if (call->stage != RECEIVING) {
+        call->stage = RECEIVING;
+        watch_limit(call->http, limit_at(call)); /* another limit, perhaps an earlier one */
+    }
+    make_ready(call);
+    return len;
+}
+
+static void pass_limit(rlm_http_call *call)
+{
+    char limit[32];
+    if (call->end_expected_ms) {
+        finish(call);
+    } else if (call->stage == RECEIVING) {
+        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
+                      "%s: the stream stalled: nothing came for %s (the idle timeout)",
+                      call->address, seconds(call->idle_timeout_ms, limit));
+        finish(call);
+    } else {
+        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
+                      "%s: no answer began within %s (the first-byte timeout)", call->address,
+                      seconds(call->first_byte_timeout_ms, limit));
+        finish(call);
+    }
+}
+
+static void on_limit_timer(void *arg)
+{
+    rlm_http *http = arg;
+    http->acting = true;
+    uint64_t now_ms = rlm_now_ms();
+    uint64_t next_ms = UINT64_MAX;
+    for (rlm_http_call *call = http->calls; call; call = call->next) {
+        uint64_t at_ms = limit_at(call);
+        if (at_ms <= now_ms) {
+            pass_limit(call);
+        } else {
+            next_ms = at_ms < next_ms ? at_ms : next_ms;
+        }
+    }
+    watch_limit(http, next_ms);
+    leave(http);
+}
+
+/* ---- the interface ---- */
+
+int rlm_http_new(rlm_loop *loop, rlm_http **ret_http, rlm_error **err)
+{
+    rlm_http *http;
+    if (!RLM_NEW(http)) {
+        return rlm_error_nomem(err);
+    }
+    http->loop = loop;
+    int r = http_library_open(&http->curl, err);
+    if (r < 0) {
+        free(http);
+        return r;
+    }
+    http->multi = http->curl.multi_init();
+    http->curl_timer = rlm_timer_new(loop, on_curl_timer, http);
+    http->limit_timer = rlm_timer_new(loop, on_limit_timer, http);
+    if (!http->multi || !http->curl_timer || !http->limit_timer) {
+        rlm_http_free(http);
+        return rlm_error_nomem(err);
+    }
+    http->curl.multi_setopt(http->multi, CURLMOPT_SOCKETFUNCTION, watch_socket);
+    http->curl.multi_setopt(http->multi, CURLMOPT_SOCKETDATA, http);
+    http->curl.multi_setopt(http->multi, CURLMOPT_TIMERFUNCTION, set_curl_timer);
+    http->curl.multi_setopt(http->multi, CURLMOPT_TIMERDATA, http);
+    http->curl.multi_setopt(http->multi, CURLMOPT_MAXCONNECTS, (long)MAX_CONNECTIONS_KEPT);
+    *ret_http = http;
+    return 0;
+}
+
+void rlm_http_free(rlm_http *http)
+{
+    if (!http) {
+        return;
+    }
+    if (http->acting) {
+        http->doomed = true;
+    } else {
+        destroy(http);
+    }
+}
+
+static bool add_header(rlm_http_call *call, const char *header)
+{
+    struct curl_slist *longer = call->http->curl.slist_append(call->headers, header);
+    if (longer) {
+        call->headers = longer;
+    }
+    return longer != NULL;
+}
+
+static const char *ca_file(const char *given)
+{
+    const char *names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    for (size_t i = 0; i < 2 && !(given && *given); i++) {
+        given = getenv(names[i]);
+    }
+    return given && *given ? given : NULL;
+}
+
+static CURLcode set_options(rlm_http_call *call, const struct rlm_http_request *request)
+{
+    CURL *easy = call->easy;
+    CURLcode (*set)(CURL *, CURLoption, ...) = call->http->curl.easy_setopt;
+    CURLcode code = set(easy, CURLOPT_URL, request->url);
+    const char *ca = ca_file(request->ca_file);
+    if (code == CURLE_OK && request->proxy) {
+        code = set(easy, CURLOPT_PROXY, request->proxy);
+    }
+    if (code == CURLE_OK && ca) {
+        code = set(easy, CURLOPT_CAINFO, ca);
+    }
+    set(easy, CURLOPT_PRIVATE, call);
+    set(easy, CURLOPT_ERRORBUFFER, call->message);
+    set(easy, CURLOPT_NOSIGNAL, 1L);
+    set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    set(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    set(easy, CURLOPT_HTTPHEADER, call->headers);
+    set(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    set(easy, CURLOPT_HEADERFUNCTION, on_header);
+    set(easy, CURLOPT_HEADERDATA, call);
+    set(easy, CURLOPT_WRITEFUNCTION, on_body);
+    set(easy, CURLOPT_WRITEDATA, call);
+    set(easy, CURLOPT_NOPROGRESS, 1L);
+    set(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    /* 0 would mean libcurl's own default. */
+    long connect_ms = request->connect_timeout_ms > 0 ? request->connect_timeout_ms : 86400000L;
+    set(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
+    bool https = strncasecmp(request->url, "https:", 6) == 0;
+    set(easy, CURLOPT_HTTP_VERSION,
+        https ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
+    if (request->post) {
+        set(easy, CURLOPT_POST, 1L);
+        set(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
+        set(easy, CURLOPT_POSTFIELDS, request->body.ptr ? request->body.ptr : "");
+    }
+    return code;
+}
+
+int rlm_http_start(rlm_http *http,
+                   const struct rlm_http_request *request,
+                   const struct rlm_http_events *events,
+                   void *arg,
+                   rlm_http_call **ret_call,
+                   rlm_error **err)
+{
+    rlm_http_call *call;
+    if (!RLM_NEW(call)) {
+        return rlm_error_nomem(err);
+    }
+    call->http = http;
+    call->events = *events;
+    call->arg = arg;
+    call->address = request->address;
+    call->answer.retry_after_ms = -1;
+    call->inbox = RLM_BUF(MAX_INBOX_BYTES);
+    call->max_answer_bytes = request->max_answer_bytes;
+    call->connect_timeout_ms = request->connect_timeout_ms;
+    call->first_byte_timeout_ms = request->first_byte_timeout_ms;
+    call->idle_timeout_ms = request->idle_timeout_ms;
+    call->last_ms = rlm_now_ms();
+    call->next = http->calls;
+    if (call->next) {
+        call->next->previous = call;
+    }
+    http->calls = call;
+    /* No pause of a second for a "100 Continue" that most servers never send. */
+    bool complete = add_header(call, "Expect:");
+    for (const char *const *header = request->headers; complete && *header; header++) {
+        complete = add_header(call, *header);
+    }
+    call->easy = complete ? http->curl.easy_init() : NULL;
+    if (!call->easy) {
+        release(call);
+        return rlm_error_nomem(err);
+    }
+    CURLcode code = set_options(call, request);
+    CURLMcode added = code == CURLE_OK ? http->curl.multi_add_handle(http->multi, call->easy) : 0;
+    if (code != CURLE_OK || added != CURLM_OK) {
+        int r = rlm_error_set(err, code == CURLE_OUT_OF_MEMORY ? RLM_E_NOMEM : RLM_E_INVAL,
+                              "%s: %s", request->address,
+                              code != CURLE_OK ? http->curl.easy_strerror(code)
+                                               : http->curl.multi_strerror(added));
+        release(call);
+        return r;
+    }
+    watch_limit(http, limit_at(call));
+    *ret_call = call;
+    return 0;
+}
+
+void rlm_http_expect_end(rlm_http_call *call)
+{
+    if (!call->end_expected_ms) {
+        call->end_expected_ms = rlm_now_ms() + EXPECT_END_MS;
+        if (call->stage != OVER) {
+            watch_limit(call->http, call->end_expected_ms);
+        }
+    }
+}
+
+void rlm_http_call_free(rlm_http_call *call)
+{
+    if (!call || call->freed) {
+        return;
+    }
+    if (call->delivering) {
+        call->freed = true; /* its callback is on the stack */
+        call->stage = OVER;
+        detach(call);
+    } else {
+        release(call);
+    }
+}
