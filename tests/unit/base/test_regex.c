@@ -92,3 +92,13 @@ TEST(regex_gives_up_what_would_take_for_ever)
     CHECK(rlm_regex_cost(re) < 10000);
     rlm_regex_free(re);
 }
+
+TEST(regex_counts_the_steps_it_may_take)
+{
+    /* Each `a` doubles the work: 14 of them need fewer than a million steps, 20 need more. */
+    rlm_regex *re = make("^(a+)+$");
+    CHECK_INT(rlm_regex_search(re, RLM_STR("aaaaaaaaaaaaaab"), NULL, 0, NULL), 0);
+    CHECK(rlm_regex_cost(re) > 10000 && rlm_regex_cost(re) < 1000000);
+    CHECK_INT(rlm_regex_search(re, RLM_STR("aaaaaaaaaaaaaaaaaaaab"), NULL, 0, NULL), RLM_E_LIMIT);
+    rlm_regex_free(re);
+}

@@ -59,6 +59,8 @@ TEST(schema_names_place_expectation_and_finding)
                 "at /items/3/price: expected a number, found \"12\"");
     CHECK_FAULT("{\"type\":[\"null\",\"string\",\"integer\"]}", "[1]",
                 "at the root: expected an integer, a string or null, found [1]");
+    CHECK_FAULT("{\"type\":[\"integer\",\"number\"]}", "null",
+                "at the root: expected a number, found null");
     CHECK_FAULT("{\"properties\":{\"a/b~\":false}}", "{\"a/b~\":null}",
                 "at /a~1b~0: no value is allowed here, found null");
 }
