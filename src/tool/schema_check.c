@@ -1,8 +1,7 @@
+#include "base/utf8.h"
 #include "tool/number.h"
 #include "tool/schema_node.h"
 #include "tool/value.h"
-
-#include "base/utf8.h"
 
 /* Enough for any schema that looks at a value a few dozen times; what needs more multiplies. */
 enum { BASE_STEPS = 10000000, STEPS_PER_VALUE = 64 };

@@ -31,8 +31,11 @@ struct rlm_tools {
 };
 
 void rlm_tools_deinit(struct rlm_tools *t);
-/* Checks name (a Python identifier, no keyword, none of the engine's own names), schema and
- * description; a name that is taken is RLM_E_EXISTS. */
+/* Checks name, description, limits and schema; copies the texts. A name is an ASCII identifier of at
+ * most 64 bytes, no keyword of Python, none of the engine's own names, and does not start with two
+ * underscores. The schema must say "type": "object"; NULL means no arguments. RLM_E_INVAL,
+ * RLM_E_EXISTS (the name is taken), RLM_E_PARSE or RLM_E_SCHEMA (the schema), RLM_E_LIMIT (more than
+ * 256 tools, a description of more than 16 KiB), RLM_E_NOMEM. */
 int rlm_tools_add(struct rlm_tools *t, const struct rlm_tool_options *options, rlm_error **err);
 struct rlm_tool *rlm_tools_find(const struct rlm_tools *t, rlm_str name);
 
