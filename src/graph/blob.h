@@ -5,8 +5,9 @@
  * the characters of a Python `str`) is a derived file HASH.w1, .w2 or .w4, not synced, remade when
  * missing. Without a directory (a run in memory) blobs are sealed memfds.
  *
- * A store has one owner (the journal's lock sees to it). Calls marked "pool" block on contents and may
- * run on a pool thread while the loop thread uses the store.
+ * A directory has one owning store (the journal's lock sees to it). Its calls may come from any
+ * thread; those marked "pool" take the time of reading or writing a whole content, as do the writer's
+ * and rlm_blobs_put for a large value: not on the loop's thread.
  */
 #pragma once
 

@@ -563,6 +563,38 @@ static void sync_rest(rlm_journal *j)
     }
 }
 
+int rlm_journal_cut(rlm_journal *j, int64_t offset, rlm_error **err)
+{
+    struct rlm_journal_scan found;
+    if (j->failed) {
+        return report_failure(j, err);
+    }
+    if (offset < RLM_JOURNAL_MAGIC_BYTES || (uint64_t)offset > j->end) {
+        return rlm_error_set(err, RLM_E_INVAL, "byte %lld is not in %s/journal", (long long)offset,
+                             j->path);
+    }
+    /* Read up to there, it must be whole records. */
+    int r = rlm_journal_scan_fd(j->fd, (uint64_t)offset, NULL, NULL, &found, err);
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "%s", j->path);
+    }
+    if (found.end != (uint64_t)offset) {
+        return rlm_error_set(err, RLM_E_INVAL, "no record starts at byte %lld of %s/journal",
+                             (long long)offset, j->path);
+    }
+    if (j->job) {
+        await_job(j);
+    }
+    if (ftruncate(j->fd, (off_t)offset) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "cutting %s/journal at byte %lld", j->path,
+                                   (long long)offset);
+    }
+    j->end = found.end;
+    j->records = found.records;
+    j->synced = 0;
+    return 0;
+}
+
 void rlm_journal_close(rlm_journal *j)
 {
     if (!j) {

@@ -85,6 +85,10 @@ int rlm_journal_read(const char *path, rlm_journal_record record, void *arg,
  * and every later append fails with the same message: nothing may act on what was not written. */
 int rlm_journal_append(rlm_journal *j, enum rlm_record_kind kind, rlm_str payload, rlm_error **err);
 
+/* Gives up all from the record at `offset` on (where rlm_record_load failed). RLM_E_INVAL when no record
+ * starts there. No flush may be outstanding. */
+int rlm_journal_cut(rlm_journal *j, int64_t offset, rlm_error **err);
+
 /* Completes on the loop when all that was appended before is on disk (with `sync`), or on the next
  * turn (without). `done` gets a negative code when the disk failed. Appends go on meanwhile. */
 typedef void (*rlm_journal_flushed)(void *arg, int result);

@@ -51,8 +51,9 @@ int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_
  * whose blob is gone, or a record that makes no sense, is an error. `other` (may be NULL) gets every
  * record but NODE and CHILD, in order; RUN after the root was made. SETTLE records add to the usage
  * sums (members "agent", "calls", "input_tokens", "cached_tokens", "output_tokens", "cost_nano",
- * "estimated", and "node": true when an llm_output carries the same usage). `ret_damage` may be NULL.
- * RLM_E_PARSE when the run has no RUN record, RLM_E_CORRUPT, RLM_E_VERSION, and those of
+ * "estimated", and "node": true when an llm_output carries the same usage). `ret_damage` (may be
+ * NULL) is filled on failure too: its offset is that of the record that is wrong, which is where
+ * rlm_journal_cut can end the run. RLM_E_PARSE when the run has no RUN record, RLM_E_CORRUPT, RLM_E_VERSION, and those of
  * rlm_journal_read. */
 int rlm_record_load(const char *path, rlm_journal_record other, void *arg, rlm_graph **ret_root,
                     struct rlm_journal_damage *ret_damage, rlm_error **err);

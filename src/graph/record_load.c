@@ -280,6 +280,7 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
         return STOPPED;
     }
     if (r < 0) {
+        l->fault_offset = r == RLM_E_NOMEM ? -1 : offset;
         /* Damage inside a record whose CRC is good is damage all the same. */
         bool own_code =
             r == RLM_E_NOMEM || r == RLM_E_IO || r == RLM_E_VERSION || r == RLM_E_NOT_FOUND;
@@ -308,9 +309,13 @@ load(struct loader *l, const char *path, struct rlm_journal_damage *ret_damage, 
     if (!l->scratch) {
         return rlm_error_nomem(err);
     }
+    l->fault_offset = -1;
     int r = rlm_blobs_open_to_view(directory, &l->blobs, err);
     if (r == 0) {
         r = rlm_journal_read(path, on_record, l, ret_damage, err);
+    }
+    if (r < 0 && l->fault_offset >= 0 && ret_damage) {
+        *ret_damage = (struct rlm_journal_damage){.offset = l->fault_offset};
     }
     if (r == 0 && !l->root) {
         r = rlm_error_set(err, RLM_E_PARSE,
@@ -395,8 +400,7 @@ static int make_note(const struct loader *l,
     return 0;
 }
 
-RLM_API int
-rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note, rlm_error **err)
+int rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note, rlm_error **err)
 {
     struct loader l = {.lenient = true};
     struct rlm_journal_damage damage = {.offset = -1};

@@ -247,11 +247,28 @@ TEST(a_blob_that_is_gone_is_noted_or_an_error)
     CHECK(access(strcat(strcpy((char[300]){0}, run_path()), "/blobs"), F_OK) < 0);
     free(note);
     rlm_graph_free(loaded);
-    CHECK_INT(rlm_record_load(run_path(), NULL, NULL, &loaded, NULL, &err), RLM_E_NOT_FOUND);
+    struct rlm_journal_damage damage;
+    CHECK_INT(rlm_record_load(run_path(), NULL, NULL, &loaded, &damage, &err), RLM_E_NOT_FOUND);
     CHECK_CONTAINS(rlm_error_message(err), "the record at byte ");
     CHECK_CONTAINS(rlm_error_message(err), "\"content\"");
     rlm_error_free(err);
     rlm_graph_free(g);
+    /* it can be cut there, and nowhere between records */
+    CHECK_INT(rlm_journal_open(NULL, run_path(), NULL, false, &j, NULL, NULL), 0);
+    CHECK_INT(rlm_journal_cut(j, damage.offset + 1, NULL), RLM_E_INVAL);
+    CHECK_INT(rlm_journal_cut(j, 1 << 30, NULL), RLM_E_INVAL);
+    CHECK_INT(rlm_journal_records(j), 6);
+    CHECK_INT(rlm_journal_cut(j, damage.offset, NULL), 0);
+    CHECK_INT(rlm_journal_records(j), 1);
+    CHECK_INT(rlm_record_load(run_path(), NULL, NULL, &loaded, &damage, NULL), 0);
+    CHECK_INT(rlm_graph_node_count(loaded), 0);
+    append_text(j, loaded, "on");
+    rlm_journal_close(j);
+    rlm_graph_free(loaded);
+    loaded = load(&note);
+    CHECK(note == NULL);
+    CHECK_INT(rlm_graph_node_count(loaded), 1);
+    rlm_graph_free(loaded);
 }
 
 TEST(children_keep_their_order_and_place)
