@@ -32,6 +32,7 @@ import codecs
 import collections
 import collections.abc
 import fcntl
+import functools
 import io
 import json
 import keyword
@@ -162,7 +163,6 @@ class Output:
     def __init__(self, limit):
         self.lock = _thread.RLock()
         self.half = max(limit // 2, 1)
-        self.changes = 0
         self.pipe = -1
         self.next_look = 0.0
         self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
@@ -178,7 +178,6 @@ class Output:
     def add(self, text):
         with self.lock:
             chars = len(text)
-            self.changes += 1
             if chars <= self.room:
                 self.head.append(text)
                 self.room -= chars
@@ -232,18 +231,27 @@ class Output:
             return "%s\n... [%s characters omitted] ...\n%s" % (head, format(omitted, ","), tail), omitted
         return head + tail, 0
 
+    def mark(self):
+        """Differs when text was added."""
+        return self.room, self.tail_chars, self.omitted
+
     def take(self):
         """The text of the cell that ends, and the number of characters it lacks."""
         with self.lock:
             if self.tail_chars or self.omitted:
                 result = self.text()
+                self.clear()
             else:
                 result = "".join(self.head), 0
-            self.clear()
+                self.head = []
+                self.room = self.half
             return result
 
     def drain(self):
         """Takes what stands in the pipe of descriptors 1 and 2; never waits."""
+        if not self.has_piped(0):
+            self.next_look = monotonic() + PIPE_LOOK_SECONDS
+            return
         with self.lock:
             for _ in range(16):
                 try:
@@ -260,6 +268,9 @@ class Output:
         """Puts a pipe on descriptors 1 and 2, and nothing on 0."""
         self.pipe, write_end = os.pipe()
         os.set_blocking(self.pipe, False)
+        poll = select.poll()
+        poll.register(self.pipe, select.POLLIN)
+        self.has_piped = poll.poll
         for number in (1, 2):
             os.dup2(write_end, number)
         os.close(write_end)
@@ -334,8 +345,14 @@ class OutputStream(io.TextIOBase):
             return len(text)
         if monotonic() > output.next_look:
             output.drain()
-        output.add(text)
-        return len(text)
+        chars = len(text)
+        with output.lock:
+            if chars <= output.room and len(output.head) < 4096:
+                output.head.append(text)
+                output.room -= chars
+            else:
+                output.add(text)
+        return chars
 
     def writable(self):
         return True
@@ -452,12 +469,9 @@ class Channel:
             self.sent += 1
             data = HEADER.pack(len(payload), kind, flags, stream, self.sent) + payload
             try:
-                if self.socket is None:
-                    write_all(self.wfd, data)
-                else:
-                    sent = self.socket.send(data)
-                    if sent < len(data):
-                        self.socket.sendall(memoryview(data)[sent:])
+                sent = os.write(self.wfd, data)
+                if sent < len(data):
+                    write_all(self.wfd, memoryview(data)[sent:])
             except OSError:
                 leave()
 
@@ -720,6 +734,9 @@ def decode_units(data, width):
     return data.decode(codec[width], "strict" if width == 1 else "surrogatepass")
 
 
+CONTAINERS = {tuple: "$tuple", set: "$set", frozenset: "$frozenset"}
+
+
 # ---- values --------------------------------------------------------------------------------------
 
 
@@ -782,11 +799,13 @@ class Values:
         if key == "$tuple":
             return tuple(value)
         if key == "$set":
-            return {as_key(v) for v in value}
+            return set(value)
+        if key == "$frozenset":
+            return frozenset(value)
         if key == "$float":
             return float(value)
         if key == "$dict":
-            return {as_key(k): v for k, v in value}
+            return {k: v for k, v in value}
         if key == "$dir":
             return DirectoryInput(self.session, value["name"], value["files"])
         return obj
@@ -824,7 +843,7 @@ class Values:
         items = [encode(v, Path(path, i), depth, above) for i, v in enumerate(value)]
         if kind is list:
             return items
-        return {"$tuple" if kind is tuple else "$set": items}
+        return {CONTAINERS[kind]: items}
 
     def encode_text(self, value):
         known = self.hashes.get(id(value))
@@ -869,13 +888,6 @@ class Values:
             return self.encode(bytes(value), path, depth, above)
         raise TypeError("%s is %s, which cannot be sent to the host%s" % (
             path, describe_kind(value), advice_for(value)))
-
-
-def as_key(value):
-    """Sets inside of sets and keys were frozen sets."""
-    if type(value) is set:
-        return frozenset(value)
-    return tuple(map(as_key, value)) if type(value) is tuple else value
 
 
 class Path:
@@ -1000,6 +1012,7 @@ class Session:
         self.monitor = Monitor(self)
         self.cell = 0
         self.in_cell = False
+        self.monitor_listens = False
         self.has_word = False
         self.woken = False
         self.ended = False
@@ -1050,6 +1063,7 @@ class Session:
 
     def start_reading(self):
         """The main thread takes the stream; returns when no other reads it."""
+        self.monitor_listens = False
         self.monitor.disarm()
         self.reading.acquire()
         self.reader = MAIN_THREAD
@@ -1057,6 +1071,7 @@ class Session:
     def stop_reading(self):
         self.reader = None
         self.reading.release()
+        self.monitor_listens = True
         self.monitor.arm()
 
     def wait_for_credit(self):
@@ -1201,16 +1216,11 @@ class Session:
         output.drain()
         text, omitted = output.take()
         with self.lock:
-            abandoned = list(self.pending.values()) + self.new_calls
-            self.pending, self.new_calls = {}, []
-            cancelled, self.unanswered = sorted(self.unanswered), set()
             self.in_cell = False
-        for call in abandoned:
-            call.answer(None, {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"})
-        payload = '{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
+            cancelled = self.abandon_calls() if self.unanswered or self.new_calls else ""
+        payload = ('{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
             self.cell, quote(text), omitted, json.dumps(error) if error else "null",
-            json.dumps(notes) if notes else "[]", ',"cancelled":%s' % cancelled if cancelled else "")
-        payload = payload.encode()
+            json.dumps(notes) if notes else "[]", cancelled)).encode()
         flags = stream = 0
         if len(payload) > MAX_CONTROL:
             flags, stream, payload = HAS_BODY, self.channel.send_body(payload), b""
@@ -1225,6 +1235,16 @@ class Session:
         self.channel.send_frame(FINISHED, payload, flags, stream)
 
 
+    def abandon_calls(self):
+        """Ends the waits for calls that the cell leaves unanswered; `lock` is held."""
+        abandoned = list(self.pending.values()) + self.new_calls
+        self.pending, self.new_calls = {}, []
+        cancelled, self.unanswered = sorted(self.unanswered), set()
+        for call in abandoned:
+            call.answer(None, {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"})
+        return ',"cancelled":%s' % cancelled if cancelled else ""
+
+
 def scan_whole(scan, payload):
     return scan(payload.decode("utf-8", "surrogatepass"), 0)[0]
 
@@ -1236,7 +1256,7 @@ class Monitor:
         self.session = session
         self.sleeping = False
         self.epoll = None
-        self.shown = 0
+        self.shown = None
         self.wake_read, self.wake_write = map(move_high, os.pipe())
 
     def start(self):
@@ -1250,7 +1270,9 @@ class Monitor:
             self.epoll.register(self.stream, self.off)
             self.epoll.register(self.wake_read, select.EPOLLIN)
             self.epoll.register(self.pipe, select.EPOLLIN)
-            self.modify = self.epoll.modify
+            modify = self.epoll.modify
+            self.arm = functools.partial(modify, self.stream, self.ready)
+            self.disarm = functools.partial(modify, self.stream, self.off)
         else:
             self.poll = select.poll()
             self.poll.register(self.wake_read, select.POLLIN)
@@ -1258,24 +1280,19 @@ class Monitor:
             self.is_armed = False
         _thread.start_new_thread(self.run, ())
 
+    # Replaced by one call into C where there is epoll.
+
     def arm(self):
-        if self.epoll is not None:
-            self.modify(self.stream, self.ready)
-        else:
-            self.is_armed = True
-            self.poke()
+        self.is_armed = True
+        self.poke()
 
     def disarm(self):
-        if self.epoll is not None:
-            self.modify(self.stream, self.off)
-        else:
-            self.is_armed = False
+        self.is_armed = False
 
     def poke(self):
         os.write(self.wake_write, b".")
 
     def begin_cell(self):
-        self.shown = self.session.output.changes
         if self.sleeping:
             self.sleeping = False
             self.poke()
@@ -1283,10 +1300,11 @@ class Monitor:
     def wait(self, timeout):
         if self.epoll is not None:
             return self.epoll.poll(timeout)
-        if self.is_armed:
+        is_armed = self.is_armed
+        if is_armed:
             self.poll.register(self.stream, select.POLLIN)
         events = self.poll.poll(None if timeout is None else timeout * 1000)
-        if self.is_armed:
+        if is_armed:
             self.poll.unregister(self.stream)
         return events
 
@@ -1313,7 +1331,7 @@ class Monitor:
                 if session.interrupt is not None:
                     signal.pthread_kill(MAIN_THREAD, SIGNAL)
                     timeout = 0.01
-                if now >= next_show and self.shown != session.output.changes:
+                if now >= next_show and self.shown != session.output.mark():
                     next_show = now + OUTPUT_SECONDS
                     self.show()
             else:
@@ -1332,13 +1350,13 @@ class Monitor:
         finally:
             session.reader = None
             session.reading.release()
-        if session.in_cell:
+        if session.monitor_listens:
             self.arm()
 
     def show(self):
         session = self.session
         cell = session.cell
-        self.shown = session.output.changes
+        self.shown = session.output.mark()
         text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
         if text and session.in_cell:
             session.channel.send_frame(OUTPUT, (
@@ -1385,7 +1403,6 @@ def install_asyncio(session):
     """Loops of this process make host calls when they have nothing else to do; asyncio.run nests."""
     import asyncio
     import contextvars
-    import functools
     import selectors
     import threading
 
@@ -1397,6 +1414,7 @@ def install_asyncio(session):
 
         watches = False
 
+        @calls_agent
         def select(self, timeout=None):
             if timeout is not None and timeout <= 0 or session.forked:
                 return base.select(self, timeout)
@@ -1746,6 +1764,7 @@ class Names:
     def bind(self, name, value, is_input=False):
         self.namespace[name] = value
         self.kept[name] = value
+        self.kept_items = tuple(self.kept.items())
         if is_input:
             self.inputs.add(name)
 
@@ -1764,8 +1783,11 @@ class Names:
 
     def restore(self):
         """What slipped through (globals(), exec, import *); returns notes."""
-        namespace = self.namespace
-        return [self.lost(name) for name, value in self.kept.items() if namespace.get(name, MISSING) is not value]
+        get = self.namespace.get
+        for name, value in self.kept_items:
+            if get(name) is not value:
+                return [self.lost(name) for name, value in self.kept_items if get(name) is not value]
+        return ()
 
     def lost(self, name):
         self.namespace[name] = self.kept[name]
@@ -1942,13 +1964,15 @@ class Cells:
     def compile(self, filename, source):
         """(body, last): code to execute, and the last expression, whose value is shown."""
         flags = AWAITS | self.futures
-        guarded = self.names.appear_in(source)
-        if "\n" not in source.strip("\n") and not (guarded and ":=" in source):
+        is_line = "\n" not in source
+        if is_line and ":=" not in source:
             try:
                 return None, compile(source, filename, "eval", flags, True)
             except SyntaxError:
-                if ";" not in source and not guarded:
-                    return self.compiled(compile(source, filename, "exec", flags, True)), None
+                pass
+        guarded = self.names.appear_in(source)
+        if is_line and not guarded and ";" not in source:
+            return self.compiled(compile(source, filename, "exec", flags, True)), None
         tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, True)
         last = None
         if tree.body and isinstance(tree.body[-1], ast.Expr):
@@ -2114,6 +2138,13 @@ class Cells:
             message = "%s; %s" % (message, hint)
             text += hint + "\n"
         return {"type": name, "message": message, "traceback": text}
+
+
+def show_thread_error(args):
+    """`threading.excepthook`: as threading's own, but with the agent's lines only."""
+    if args.exc_value is not None and not isinstance(args.exc_value, (SystemExit, CellEnded)):
+        sys.stderr.write("Exception in thread %s:\n%s" % (
+            args.thread.name if args.thread is not None else "?", render(args.exc_value)))
 
 
 def describe_message(error):
@@ -2380,6 +2411,7 @@ def serve(rfd, wfd):
         session.pump(True)
     install_asyncio(session)
     install_signals(session)
+    sys.modules["threading"].excepthook = show_thread_error
     cells = open_session(session, session.opened)
     session.monitor.start()
     os.register_at_fork(after_in_child=lambda: forget_host_in_child(session))

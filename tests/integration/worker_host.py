@@ -19,7 +19,7 @@ KINDS = ("open ready start resume suspended finished wake yield interrupt close 
          "sync output fatal").split()
 NUMBERS = {name: i + 1 for i, name in enumerate(KINDS)}
 END, DESCRIPTOR, HAS_BODY = 1, 2, 4
-DEADLINE_S = 20
+DEADLINE_S = 10
 
 
 def stub():
@@ -44,6 +44,9 @@ class Host:
         self.credit = {}
         self.window = {}
         self.outputs = []
+        self.ready = None
+        self.broken = False
+        self.in_cell = False
         self.wakes = 0
         self.next_stream = 0
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
@@ -126,9 +129,11 @@ class Host:
                     return KINDS[kind - 1], flags, stream, payload
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self.rfd], [], [], left)[0]:
+                self.broken = True
                 raise TimeoutError("the worker said nothing for %s s" % timeout)
             data = os.read(self.rfd, 1 << 20)
             if not data:
+                self.broken = True
                 raise Ended
             self.buffer += data
 
@@ -138,6 +143,8 @@ class Host:
             kind, flags, stream, payload = self.read_frame(timeout)
             if kind in ("text", "bytes", "body"):
                 self.take_stream(kind, flags, stream, payload)
+            elif kind == "credit":
+                pass
             elif kind == "output":
                 self.outputs.append(json.loads(payload))
             elif kind == "fatal":
@@ -145,6 +152,7 @@ class Host:
             else:
                 if flags & HAS_BODY:
                     payload = self.bodies.pop(stream)
+                self.in_cell = self.in_cell and kind != "finished"
                 return kind, json.loads(payload)
 
     def take_stream(self, kind, flags, stream, payload):
@@ -211,6 +219,7 @@ class Host:
 
     def start(self, code):
         self.cell += 1
+        self.in_cell = True
         self.send("start", {"cell": self.cell, "code": code})
 
     def resume(self, *results):
@@ -260,7 +269,7 @@ class Host:
             os.close(self.wfd)
 
     def __enter__(self):
-        return self.open()
+        return self if self.ready else self.open()
 
     def __exit__(self, *exc):
         self.close()
