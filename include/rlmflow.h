@@ -465,6 +465,12 @@ RLM_API char *rlm_view_node(const rlm_graph *g, const struct rlm_node *node,
                             const struct rlm_view_options *options);
 /* Where the money went: usage by agent and by turn, dearest first. */
 RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *options);
+/* An event as one line of text, without a newline; at most 200 columns unless `width` says otherwise.
+ * Options may be NULL. */
+RLM_API char *rlm_view_event(const struct rlm_event *event, const struct rlm_view_options *options);
+/* Text of a model or agent as one line that is harmless on a terminal: escape sequences and control
+ * characters are gone, ends of lines are blanks. Every view does this. Options may be NULL. */
+RLM_API char *rlm_view_text(struct rlm_str text, const struct rlm_view_options *options);
 
 #ifdef __cplusplus
 }

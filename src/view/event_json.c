@@ -1,0 +1,119 @@
+/* Events and nodes as one line of JSON. */
+#include "base/json.h"
+#include "graph/graph.h"
+
+static const char *const event_names[] = {
+    [RLM_EVENT_GRAPH_CREATED] = "graph_created",
+    [RLM_EVENT_APPEND_NODE] = "append_node",
+    [RLM_EVENT_INSERT_NODE] = "insert_node",
+    [RLM_EVENT_REPLACE_NODE] = "replace_node",
+    [RLM_EVENT_REMOVE_NODE] = "remove_node",
+    [RLM_EVENT_ADD_CHILD] = "add_child",
+    [RLM_EVENT_REMOVE_CHILD] = "remove_child",
+    [RLM_EVENT_STATE] = "state",
+    [RLM_EVENT_DELTA] = "delta",
+    [RLM_EVENT_NOTICE] = "notice",
+};
+
+/* Texts of nodes are bounded by the records they stand in and the blobs of the run. */
+#define LINE_MAX_BYTES ((size_t)4 << 30)
+
+static void member(struct rlm_json_writer *w, const char *key, rlm_str text)
+{
+    if (text.len) {
+        rlm_json_member_str(w, key, text);
+    }
+}
+
+static void put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage)
+{
+    rlm_json_key(w, "usage");
+    rlm_json_begin(w, '{');
+    rlm_json_member_int(w, "calls", usage->calls);
+    rlm_json_member_int(w, "input_tokens", usage->input_tokens);
+    rlm_json_member_int(w, "cached_tokens", usage->cached_tokens);
+    rlm_json_member_int(w, "output_tokens", usage->output_tokens);
+    rlm_json_member_double(w, "cost", (double)usage->cost_nano / 1e9);
+    rlm_json_member_int(w, "estimated", usage->estimated);
+    rlm_json_end(w, '}');
+}
+
+static void put_node(struct rlm_json_writer *w, const rlm_graph *g, const struct rlm_node *node)
+{
+    rlm_json_begin(w, '{');
+    rlm_json_member_text(w, "id", node->id);
+    rlm_json_member_text(w, "type", rlm_node_type_tag(node->type));
+    rlm_json_member_text(w, "agent_id", rlm_graph_agent_id(g));
+    rlm_json_member_int(w, "seq", node->seq);
+    rlm_json_member_int(w, "time_us", node->time_us);
+    rlm_json_member_str(w, "content", node->content);
+    member(w, "code", node->code);
+    member(w, "output", node->output);
+    member(w, "error", node->error);
+    if (node->type == RLM_DONE_OUTPUT) {
+        rlm_json_member_str(w, "result", node->result);
+        rlm_json_member_str(w, "reason", node->reason);
+    }
+    if (node->type == RLM_LLM_OUTPUT) {
+        member(w, "model", node->model);
+        put_usage(w, &node->usage);
+    }
+    if (node->n_agents) {
+        rlm_json_key(w, "agents");
+        rlm_json_begin(w, '[');
+        for (size_t i = 0; i < node->n_agents; i++) {
+            rlm_json_put_text(w, node->agents[i]);
+        }
+        rlm_json_end(w, ']');
+    }
+    if (node->call_id) {
+        rlm_json_member_int(w, "call_id", node->call_id);
+    }
+    if (node->metadata.len) {
+        rlm_json_member_raw(w, "metadata", node->metadata);
+    }
+    rlm_json_end(w, '}');
+}
+
+static void put_graph(struct rlm_json_writer *w, const rlm_graph *g)
+{
+    rlm_json_member_int(w, "depth", rlm_graph_depth(g));
+    rlm_json_member_str(w, "query", rlm_graph_query(g));
+    rlm_json_member_raw(w, "inputs", rlm_graph_inputs(g));
+    rlm_json_member_str(w, "model", rlm_graph_model(g));
+    if (rlm_graph_output_schema(g).len) {
+        rlm_json_member_raw(w, "output_schema", rlm_graph_output_schema(g));
+    }
+}
+
+char *rlm_node_json(const rlm_graph *g, const struct rlm_node *node)
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(LINE_MAX_BYTES);
+    struct rlm_json_writer w = {.buf = &buf};
+    put_node(&w, g, node);
+    return rlm_buf_take(&buf);
+}
+
+char *rlm_event_json(const struct rlm_event *event)
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(LINE_MAX_BYTES);
+    struct rlm_json_writer w = {.buf = &buf};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_text(&w, "type", event_names[event->type]);
+    if (event->graph) {
+        rlm_json_member_text(&w, "graph_id", rlm_graph_id(event->graph));
+        rlm_json_member_text(&w, "agent_id", rlm_graph_agent_id(event->graph));
+    }
+    if (event->type == RLM_EVENT_GRAPH_CREATED || event->type == RLM_EVENT_ADD_CHILD) {
+        put_graph(&w, event->graph);
+    }
+    if (event->node) {
+        rlm_json_key(&w, "node");
+        put_node(&w, event->graph, event->node);
+    }
+    if (event->type == RLM_EVENT_DELTA || event->type == RLM_EVENT_NOTICE) {
+        rlm_json_member_str(&w, "text", event->text);
+    }
+    rlm_json_end(&w, '}');
+    return rlm_buf_take(&buf);
+}
