@@ -20,6 +20,10 @@ if what == "environment":
 if what == "leave-process":
     subprocess.Popen(["sleep", "1000"], start_new_session=True, stdin=subprocess.DEVNULL,
                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+if what == "leave-family":
+    subprocess.Popen(["sh", "-c", "sleep 1000 >&2 & echo ready; wait"], start_new_session=True,
+                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                     stderr=subprocess.DEVNULL).stdout.readline()
 if what == "leave-unmarked":
     subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True, env={},
                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -80,6 +84,15 @@ def test_left_process_fails_the_test_and_is_killed(run_inner, what):
     assert code == 1 and "a process is left" in output and "sleep 1000" in output, output
     pid = output.split("a process is left: ")[1].split(":")[0]
     assert not Path(f"/proc/{pid}/exe").exists() or "sleep" not in os.readlink(f"/proc/{pid}/exe")
+
+
+def test_whole_family_left_is_found(run_inner):
+    code, output = run_inner("run_rlmflow('leave-family')")
+    pids = {part.split(":")[0] for part in output.split("a process is left: ")[1:]}
+    assert code == 1 and len(pids) == 2, output
+    for pid in pids:
+        link = Path(f"/proc/{pid}/exe")
+        assert not link.exists() or "sleep" not in os.readlink(link)
 
 
 def test_left_file_fails_the_test(run_inner):

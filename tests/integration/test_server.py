@@ -45,8 +45,10 @@ def test_openai_stream_has_usage_only_when_asked(server, open_ai):
     assert chunks[-1].choices == [] and chunks[-1].usage.completion_tokens == 20
     assert all(c.usage is None for c in chunks[:-1])
     assert chunks[-2].choices[0].finish_reason == "stop"
+    assert all("usage" in c.model_fields_set for c in chunks), "null is said, not left out"
     chunks = list(ask(open_ai, stream=True))
-    assert stream_text(chunks) == MIXED and all(c.usage is None for c in chunks)
+    assert stream_text(chunks) == MIXED
+    assert not any("usage" in c.model_fields_set for c in chunks)
 
 
 def test_anthropic_whole_reply_and_usage(server, claude):
@@ -158,11 +160,13 @@ def test_tool_calls(server, open_ai, claude, whole):
     found = {}
     for chunk in ask(open_ai, tools=TOOLS, stream=True):
         for call in chunk.choices[0].delta.tool_calls or []:
-            entry = found.setdefault(call.index, ["", 0])
+            entry = found.setdefault(call.index, ["", 0, 0])
             entry[0] += call.function.arguments
             entry[1] += call.function.name == "python"
-    assert [json.loads(text) for text, _ in found.values()] == [{"code": code}, {"code": "2"}]
-    assert [names for _, names in found.values()] == [1, 1]
+            entry[2] += 1
+    assert [json.loads(entry[0]) for entry in found.values()] == [{"code": code}, {"code": "2"}]
+    assert [entry[1] for entry in found.values()] == [1, 1]
+    assert all(entry[2] == 1 if whole else entry[2] > 2 for entry in found.values())
     for message in (ask_claude(claude, tools=ANTHROPIC_TOOLS),
                     stream_claude(claude, tools=ANTHROPIC_TOOLS)):
         assert message.stop_reason == "tool_use"
@@ -176,8 +180,9 @@ def test_tool_results_are_accepted(server, open_ai, claude):
     answered = HI + [message.to_dict(), {"role": "tool", "content": "1",
                                          "tool_call_id": message.tool_calls[0].id}]
     ask(open_ai, answered, tools=TOOLS)
-    with pytest.raises(openai.BadRequestError, match="must be followed by tool messages"):
-        ask(open_ai, answered[:2] + HI, tools=TOOLS)
+    for wrong in (answered[:2], answered[:2] + HI, answered[:2] + HI + answered[2:]):
+        with pytest.raises(openai.BadRequestError, match="must be followed by tool messages"):
+            ask(open_ai, wrong, tools=TOOLS)
     reply = ask_claude(claude, tools=ANTHROPIC_TOOLS)
     answered = HI + [{"role": "assistant", "content": reply.content},
                      {"role": "user", "content": [
@@ -219,9 +224,10 @@ def test_stop(server, open_ai, claude):
     server.set_rules([{"reply": "one two three"}])
     choice = ask(open_ai, stop=[" three", " two"]).choices[0]
     assert (choice.message.content, choice.finish_reason) == ("one", "stop")
-    message = ask_claude(claude, stop_sequences=[" two"])
-    assert (text_of(message), message.stop_reason) == ("one", "stop_sequence")
-    assert message.stop_sequence == " two"
+    for message in (ask_claude(claude, stop_sequences=[" two"]),
+                    stream_claude(claude, stop_sequences=[" two"])):
+        assert (text_of(message), message.stop_reason) == ("one", "stop_sequence")
+        assert message.stop_sequence == " two"
 
 
 @pytest.mark.parametrize("usage, expected", [
