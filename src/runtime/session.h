@@ -29,10 +29,9 @@ enum session_state {
 
 struct in_stream {
     uint16_t number;
-    uint8_t kind;          /* text, bytes or body */
-    bool ended;            /* a body that its control frame has not named yet */
-    uint32_t window_bytes; /* that the worker may still send */
-    uint32_t owed_bytes;   /* taken in and not granted anew */
+    uint8_t kind;        /* text, bytes or body */
+    bool ended;          /* a body that its control frame has not named yet */
+    uint32_t owed_bytes; /* taken in and not granted anew */
     rlm_blob_writer *writer;
     struct rlm_buf body;
 };

