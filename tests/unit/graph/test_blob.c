@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -349,12 +350,17 @@ TEST(an_import_that_fails_says_why_and_leaves_nothing)
     rlm_blobs_free(b);
 }
 
+struct changer {
+    int fd;
+    atomic_bool stop;
+};
+
 static void *keep_changing(void *arg)
 {
-    int fd = *(int *)arg;
-    for (int i = 0; i < 2000; i++) {
+    struct changer *c = arg;
+    for (unsigned i = 0; !c->stop; i++) {
         char byte = (char)i;
-        if (pwrite(fd, &byte, 1, (off_t)(i * 4099 % (8 * 1024 * 1024))) != 1) {
+        if (pwrite(c->fd, &byte, 1, (off_t)(i * 4099u % (8 * 1024 * 1024))) != 1) {
             break;
         }
     }
@@ -371,9 +377,11 @@ TEST(what_is_hashed_is_what_is_stored_while_the_file_changes)
         struct rlm_blob facts;
         char hash[65];
         pthread_t writer;
+        struct changer changer = {.fd = fd};
         struct rlm_buf out = RLM_BUF(SIZE);
-        CHECK_INT(pthread_create(&writer, NULL, keep_changing, &fd), 0);
+        CHECK_INT(pthread_create(&writer, NULL, keep_changing, &changer), 0);
         CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        changer.stop = true;
         pthread_join(writer, NULL);
         CHECK_INT(rlm_blobs_read(b, rlm_str_of(facts.id), &out, NULL), 0);
         CHECK_INT(rlm_sha256_of(rlm_buf_str(&out), hash), 0);

@@ -670,6 +670,21 @@ TEST(a_kill_loses_nothing_that_was_written)
     }
 }
 
+TEST(a_record_under_way_is_no_damage)
+{
+    rlm_journal *j = create(NULL, false);
+    append(j, "one");
+    int fd = open(file_path(), O_WRONLY | O_APPEND);
+    CHECK_INT(write(fd, "\x03\0\0\0half", 8), 8);
+    close(fd);
+    CHECK_INT(check_read("3@8:one;").offset, -1);
+    append(j, "two"); /* stands where it was */
+    CHECK_INT(check_read("3@8:one;3@20:two;").offset, -1);
+    rlm_journal_close(j);
+    CHECK_INT(truncate(file_path(), 31), 0);
+    CHECK_INT(check_read("3@8:one;").offset, 20);
+}
+
 TEST(a_run_is_read_while_it_is_written)
 {
     int pipes[2];
