@@ -220,6 +220,7 @@ static void stop(void *arg)
 static void run_ms(uint64_t ms)
 {
     rlm_timer *t = rlm_timer_new(w.loop, stop, w.loop);
+    CHECK(t != NULL);
     rlm_timer_set(t, ms);
     rlm_loop_run(w.loop);
     rlm_timer_free(t);

@@ -124,7 +124,8 @@ static void begin(void)
 static void make_runtime(void)
 {
     struct rlm_subprocess_options o = RLM_SUBPROCESS_OPTIONS_INIT;
-    o.python = t.python ? t.python : "/usr/bin/python3";
+    const char *python = getenv("RLM_TEST_PYTHON"); /* to try another than the system's */
+    o.python = t.python ? t.python : python ? python : "/usr/bin/python3";
     o.spare = t.spare;
     o.env = t.env;
     rlm_autoerr rlm_error *err = NULL;
