@@ -190,7 +190,7 @@ static int take_object(struct rlm_stream *s, const rlm_json *object, rlm_error *
     return 0; /* ping, content_block_stop, and what may come in later versions */
 }
 
-static int take_event(struct rlm_stream *s, rlm_str data, rlm_error **err)
+static int take_event(struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err)
 {
     if (data.len == 0) {
         return 0;
@@ -200,7 +200,7 @@ static int take_event(struct rlm_stream *s, rlm_str data, rlm_error **err)
         return rlm_error_nomem(err);
     }
     const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, data, &object, err);
+    int r = rlm_dialect_parse(s, a, name, data, &object, err);
     if (r == 0) {
         r = take_object(s, object, err);
     }
@@ -214,7 +214,7 @@ static int take_whole(struct rlm_stream *s, rlm_str body, rlm_error **err)
         return rlm_error_nomem(err);
     }
     const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, body, &object, err);
+    int r = rlm_dialect_parse(s, a, RLM_STR_NONE, body, &object, err);
     if (r != 0) {
         return r < 0 ? r : 0;
     }

@@ -36,8 +36,12 @@ void rlm_dialect_extra(struct rlm_json_writer *w, const rlm_json *extra)
     }
 }
 
-int rlm_dialect_parse(
-    struct rlm_stream *s, rlm_arena *a, rlm_str data, const rlm_json **ret_object, rlm_error **err)
+int rlm_dialect_parse(struct rlm_stream *s,
+                      rlm_arena *a,
+                      rlm_str event,
+                      rlm_str data,
+                      const rlm_json **ret_object,
+                      rlm_error **err)
 {
     const rlm_json *object = NULL;
     int r = rlm_json_parse(a, data, &object, NULL);
@@ -49,6 +53,9 @@ int rlm_dialect_parse(
                              (int)(data.len < 80 ? data.len : 80), data.ptr ? data.ptr : "");
     }
     const rlm_json *error = rlm_json_get(object, "error");
+    if (!error && rlm_str_is(event, "error")) {
+        error = object;
+    }
     if (error && error->type != RLM_JSON_NULL && error->type != RLM_JSON_FALSE) {
         rlm_refusal_deinit(&s->refusal);
         if (rlm_refusal_of_error(error, &s->refusal) < 0) {

@@ -32,7 +32,7 @@ struct rlm_dialect {
                            const rlm_json *extra);
     void (*write_options)(struct rlm_json_writer *w, const struct rlm_dialect_options *options);
     /* One event of a stream. A text that cannot be understood is RLM_E_SERVER. */
-    int (*event)(struct rlm_stream *s, rlm_str data, rlm_error **err);
+    int (*event)(struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err);
     /* The whole body of an answer that is no stream. */
     int (*whole)(struct rlm_stream *s, rlm_str body, rlm_error **err);
 };
@@ -49,6 +49,11 @@ void rlm_dialect_put_text(struct rlm_json_writer *w, rlm_str text);
 /* Writes the members of `extra` (nothing when it is NULL). */
 void rlm_dialect_extra(struct rlm_json_writer *w, const rlm_json *extra);
 /* Parses a text of the server into the arena; what is no JSON object is RLM_E_SERVER. An `error`
- * member is kept as the refusal of the stream: then the result is 1. */
-int rlm_dialect_parse(
-    struct rlm_stream *s, rlm_arena *a, rlm_str data, const rlm_json **ret_object, rlm_error **err);
+ * member, or the object of an event named "error", is kept as the refusal of the stream: then the
+ * result is 1. */
+int rlm_dialect_parse(struct rlm_stream *s,
+                      rlm_arena *a,
+                      rlm_str event,
+                      rlm_str data,
+                      const rlm_json **ret_object,
+                      rlm_error **err);

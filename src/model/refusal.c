@@ -146,7 +146,7 @@ static int64_t context_size(const rlm_json *error, const char *message)
     static const char *const phrases[] = {
         "maximum context length is",
         "maximum context length of",
-        "tokens >",
+        " > ",
         "context size (",
         "context length of",
         "context size of",
@@ -192,8 +192,9 @@ static void decide(struct rlm_refusal *r, const char *type, const char *code)
 {
     static const char *const quota[] = {"insufficient_quota", "billing_hard_limit", "billing_error",
                                         NULL};
+    static const char *const credit[] = {"credit balance is too low", NULL};
     int status = r->status;
-    if (says(type, quota) || says(code, quota) || status == 402) {
+    if (says(type, quota) || says(code, quota) || says(r->message, credit) || status == 402) {
         r->code = RLM_E_RATE_LIMIT;
     } else if (status == 401 || status == 403) {
         r->code = RLM_E_AUTH;

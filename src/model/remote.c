@@ -102,7 +102,10 @@ void remote_explain(const struct remote_model *m, const struct rlm_refusal *r, r
         return;
     }
     rlm_refusal_mask(words, (const char *const *)m->secrets.items);
+    size_t len = bounded(words);
+    while (*advice && len && (words[len - 1] == '.' || words[len - 1] == ' ')) {
+        len--; /* our advice goes on in the same sentence */
+    }
     rlm_error_set(err, r->code, "%s, model \"%s\": %s%s%s%s%.*s%s", m->base.address, m->base.name,
-                  summary(r), context, status, *words ? ": " : "", (int)bounded(words), words,
-                  advice);
+                  summary(r), context, status, *words ? ": " : "", (int)len, words, advice);
 }

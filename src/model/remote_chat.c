@@ -176,7 +176,7 @@ static void on_piece(void *arg, rlm_str text)
 static int on_event(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct remote_chat *c = arg;
-    int r = model_of(c)->dialect->event(&c->stream, data, err);
+    int r = model_of(c)->dialect->event(&c->stream, event, data, err);
     if (r < 0) {
         return r;
     }

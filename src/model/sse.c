@@ -41,7 +41,14 @@ static int dispatch(struct rlm_sse *s, rlm_sse_handler handler, void *arg, rlm_e
 
 static int field(struct rlm_sse *s, rlm_str name, rlm_str value, rlm_error **err)
 {
-    if (rlm_str_is(name, "data")) {
+    bool is_error = rlm_str_is(name, "error");
+    if (is_error) {
+        rlm_buf_clear(&s->event);
+        if (rlm_buf_adds(&s->event, "error") < 0) {
+            return too_long(&s->event, err);
+        }
+    }
+    if (is_error || rlm_str_is(name, "data")) {
         if (s->has_data) {
             rlm_buf_addc(&s->data, '\n');
         }

@@ -2,7 +2,8 @@
  *
  * Bytes go in as they come; the events that come out do not depend on where the chunks were split.
  * Lines end in LF, CR or CRLF; a byte order mark in front is skipped; comments, `id` and `retry` are
- * ignored. Lines and events have a maximum.
+ * ignored. A field `error`, which some servers send in the place of `data`, is data of an event
+ * named "error". Lines and events have a maximum.
  */
 #pragma once
 

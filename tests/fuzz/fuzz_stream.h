@@ -35,7 +35,7 @@ static inline void fuzz_piece(void *arg, rlm_str text)
 static inline int fuzz_event(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct fuzz_stream *f = arg;
-    int r = f->dialect->event(&f->stream, data, err);
+    int r = f->dialect->event(&f->stream, event, data, err);
     return r < 0 ? r : f->stream.refused || f->stream.over;
 }
 

@@ -16,7 +16,7 @@ static void begin(void)
 
 static int event(const struct rlm_dialect *d, const char *data)
 {
-    return d->event(&s, rlm_str_of(data), &problem);
+    return d->event(&s, RLM_STR_NONE, rlm_str_of(data), &problem);
 }
 
 static const char *text(void)
@@ -158,6 +158,12 @@ TEST(errors_in_a_stream_are_refusals)
     begin();
     CHECK_INT(event(O, "{\"error\":null,\"choices\":[]}"), 0);
     CHECK(!s.refused);
+    begin();
+    CHECK_INT(rlm_dialect_openai.event(&s, RLM_STR("error"),
+                                       RLM_STR("{\"code\":503,\"message\":\"loading\"}"), &problem),
+              0);
+    CHECK(s.refused && s.refusal.retry);
+    CHECK_TEXT(s.refusal.message, "loading");
     begin();
     CHECK_INT(event(O, "{broken"), RLM_E_SERVER);
     CHECK_CONTAINS(rlm_error_message(problem), "{broken");

@@ -58,6 +58,13 @@ TEST(a_used_up_quota_is_final)
     is(RLM_E_RATE_LIMIT, false);
 }
 
+TEST(an_empty_account_is_final)
+{
+    answer(400, "{\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":"
+                "\"Your credit balance is too low to use the API\"}}");
+    is(RLM_E_RATE_LIMIT, false);
+}
+
 TEST(contexts_are_known_in_every_wording)
 {
     answer(400, "{\"error\":{\"code\":400,\"message\":\"request exceeds the available context "
@@ -79,6 +86,12 @@ TEST(contexts_are_known_in_every_wording)
     is(RLM_E_CONTEXT, false);
     CHECK_INT(r.context_tokens, 8192);
     CHECK(!r.names_max_tokens);
+    answer(
+        400,
+        "{\"error\":{\"message\":\"input length and `max_tokens` exceed context limit: 150 + 60 > "
+        "200, decrease input length\"}}");
+    is(RLM_E_CONTEXT, false);
+    CHECK_INT(r.context_tokens, 200);
     answer(413, "{\"error\":{\"message\":\"prompt is too long\"}}");
     is(RLM_E_CONTEXT, false);
     CHECK_INT(r.context_tokens, 0);
