@@ -80,6 +80,16 @@ scan_json = json.JSONDecoder().scan_once
 monotonic = time.monotonic
 
 
+# Code of this file that calls the agent's, or that may be left at any point: where one of these is the
+# worker's innermost frame, an interrupt may be raised.
+AGENT_BELOW = set()
+
+
+def calls_agent(function):
+    AGENT_BELOW.add(function.__code__)
+    return function
+
+
 # ---- exceptions and values that the agent's code sees --------------------------------------------
 
 
@@ -250,7 +260,6 @@ class Output:
     def drain(self):
         """Takes what stands in the pipe of descriptors 1 and 2; never waits."""
         if not self.has_piped(0):
-            self.next_look = monotonic() + PIPE_LOOK_SECONDS
             return
         with self.lock:
             for _ in range(16):
@@ -262,11 +271,12 @@ class Output:
                     self.add(self.decoder.decode(data))
                 if len(data) < 65536:
                     break
-            self.next_look = monotonic() + PIPE_LOOK_SECONDS
 
     def open_pipe(self):
         """Puts a pipe on descriptors 1 and 2, and nothing on 0."""
-        self.pipe, write_end = os.pipe()
+        read_end, write_end = os.pipe()
+        self.pipe = move_high(read_end)
+        os.close(read_end)
         os.set_blocking(self.pipe, False)
         poll = select.poll()
         poll.register(self.pipe, select.POLLIN)
@@ -334,6 +344,7 @@ class OutputStream(io.TextIOBase):
         self.name = name
         self.buffer = OutputBytes(self)
 
+    @calls_agent
     def write(self, text):
         if type(text) is not str:
             if not isinstance(text, str):
@@ -343,8 +354,12 @@ class OutputStream(io.TextIOBase):
         if output is None:
             write_all(self.number, text.encode("utf-8", "backslashreplace"))
             return len(text)
-        if monotonic() > output.next_look:
+        now = monotonic()
+        if now > output.next_look:
+            output.next_look = now + PIPE_LOOK_SECONDS
             output.drain()
+            # Where a loop does nothing but print, the monitor gets its turn in drain() and nowhere else.
+            self.session.check_interrupt()
         chars = len(text)
         with output.lock:
             if chars <= output.room and len(output.head) < 4096:
@@ -1125,6 +1140,7 @@ class Session:
             raise RuntimeError("%s() works in the session's own process only, not in one that it forked" % name)
         if self.ended:
             raise CellEnded("the answer was accepted")
+        self.check_interrupt()
         encode = self.values.encode
         body = json.dumps({
             "name": name,
@@ -1257,14 +1273,19 @@ class Monitor:
         self.sleeping = False
         self.epoll = None
         self.shown = None
-        self.wake_read, self.wake_write = map(move_high, os.pipe())
+        low = os.pipe()
+        self.wake_read, self.wake_write = map(move_high, low)
+        for fd in low:
+            os.close(fd)
 
     def start(self):
         session = self.session
         self.stream = session.channel.rfd
         self.pipe = session.output.pipe
         if hasattr(select, "epoll"):
-            self.epoll = select.epoll()
+            low = select.epoll()
+            self.epoll = select.epoll.fromfd(move_high(low.fileno()))
+            low.close()
             self.ready = select.EPOLLIN | select.EPOLLONESHOT
             self.off = select.EPOLLONESHOT
             self.epoll.register(self.stream, self.off)
@@ -1309,6 +1330,12 @@ class Monitor:
         return events
 
     def run(self):
+        try:
+            self.watch()
+        except BaseException as e:
+            self.session.channel.fatal(describe_failure(e))
+
+    def watch(self):
         session = self.session
         timeout = OUTPUT_SECONDS
         idle = 0
@@ -1355,12 +1382,12 @@ class Monitor:
 
     def show(self):
         session = self.session
-        cell = session.cell
         self.shown = session.output.mark()
         text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
-        if text and session.in_cell:
-            session.channel.send_frame(OUTPUT, (
-                '{"cell":%d,"output":%s,"omitted":%d}' % (cell, quote(text), omitted)).encode())
+        payload = '"output":%s,"omitted":%d}' % (quote(text), omitted)
+        with session.lock:
+            if text and session.in_cell:
+                session.channel.send_frame(OUTPUT, ('{"cell":%d,%s' % (session.cell, payload)).encode())
 
 
 def install_signals(session):
@@ -1384,16 +1411,6 @@ def install_signals(session):
 
     signal.signal(SIGNAL, on_interrupt)
     signal.signal(signal.SIGINT, on_sigint)
-
-
-# Code of this file that calls the agent's: where one of these is the worker's innermost frame, the
-# agent's code, or what it called, is at work.
-AGENT_BELOW = set()
-
-
-def calls_agent(function):
-    AGENT_BELOW.add(function.__code__)
-    return function
 
 
 # ---- event loops ---------------------------------------------------------------------------------
@@ -1442,7 +1459,7 @@ def install_asyncio(session):
                 if not self.watches:
                     self.watches = True
                     self._selector.register(session.channel.rfd, select.EPOLLIN)
-                events = base.select(self, timeout)
+                events = self.select_plainly(timeout)
                 if not events:
                     session.pump(False)
                     session.check_interrupt()
@@ -1455,6 +1472,7 @@ def install_asyncio(session):
 
     def init(self, selector=None):
         original_init(self, HostSelector() if selector is None else selector)
+        self.set_exception_handler(show_loop_error)
 
     loop_class.__init__ = init
     original_run = asyncio.run
@@ -1547,15 +1565,19 @@ class Api:
                 call = session.new_call("done", (), {"text": text})
             session.perform(call)
             session.ended = True
-            self.stop_running_loop()
+            self.stop_the_rest()
             raise CellEnded("the answer was accepted")
 
         return publish(done)
 
-    def stop_running_loop(self):
-        """The cell may wait for something else than the task that called done()."""
+    def stop_the_rest(self):
+        """The cell may wait for something else than the task or thread that called done()."""
+        if _thread.get_ident() != MAIN_THREAD:
+            self.session.interrupt = {"message": "the answer was accepted"}
+            self.session.monitor.poke()
+            return
         loop = asyncio_running_loop()
-        if loop is not None and _thread.get_ident() == MAIN_THREAD:
+        if loop is not None:
             self.stop = loop.call_later(0.05, stop_loop)
 
     def make_launch(self):
@@ -1621,11 +1643,13 @@ class Api:
             return values
 
         if spec.get("async"):
+            @calls_agent
             def call(*args, **kwargs):
                 return self.coroutine(name, (), bind(args, kwargs))
 
             mark_coroutine_function(call)
         else:
+            @calls_agent
             def call(*args, **kwargs):
                 return session.call(name, (), bind(args, kwargs))
 
@@ -1721,6 +1745,7 @@ class DirectoryInput(collections.abc.Mapping):
         self.sizes = {file: size for file, size in files}
         self.kept = {}
 
+    @calls_agent
     def __getitem__(self, file):
         if file not in self.kept:
             if file not in self.sizes:
@@ -1728,6 +1753,7 @@ class DirectoryInput(collections.abc.Mapping):
             self.kept[file] = self.session.call("read_input", (("name", self.name), ("file", file)))
         return self.kept[file]
 
+    @calls_agent
     def __contains__(self, file):
         return file in self.sizes
 
@@ -2006,7 +2032,8 @@ class Cells:
         except (CellEnded, StopLoop):
             session.ended = True
         except BaseException as e:
-            error = self.describe_error(e)
+            if not (session.ended and isinstance(e, CellInterrupted)):
+                error = self.describe_error(e)
         if session.forked:
             os._exit(1 if error else 0)
         notes = []
@@ -2145,6 +2172,14 @@ def show_thread_error(args):
     if args.exc_value is not None and not isinstance(args.exc_value, (SystemExit, CellEnded)):
         sys.stderr.write("Exception in thread %s:\n%s" % (
             args.thread.name if args.thread is not None else "?", render(args.exc_value)))
+
+
+def show_loop_error(loop, context):
+    """The exception handler of event loops: what asyncio would log, with the agent's lines only."""
+    error = context.get("exception")
+    if not isinstance(error, (CellEnded, StopLoop)):
+        sys.stderr.write("%s%s" % (context.get("message", "error in the event loop"),
+                                   ":\n" + render(error) if error is not None else "\n"))
 
 
 def describe_message(error):
@@ -2392,15 +2427,33 @@ def forget_host_in_child(session):
         session.monitor.epoll.close()
 
 
+def describe_failure(error):
+    """What went wrong in the worker itself."""
+    import traceback
+
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-4000:]
+
+
 def serve(rfd, wfd):
     """Runs the session that the host opens over these descriptors; does not return."""
+    global MAIN_THREAD
+    MAIN_THREAD = _thread.get_ident()
     session = Session(rfd, wfd)
+    try:
+        run_session(session)
+    except BaseException as e:
+        session.channel.fatal(describe_failure(e))
+
+
+def run_session(session):
     session.output.open_pipe()
     sys.stdin = sys.__stdin__ = NoInput()
     sys.stdout = sys.__stdout__ = OutputStream(session, 1, "<stdout>")
     sys.stderr = sys.__stderr__ = OutputStream(session, 2, "<stderr>")
     sys.argv = [""]
     sys.setswitchinterval(0.002)
+    # The monitor is no danger to a child: it takes no lock that one needs.
+    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
     session.reading.acquire()

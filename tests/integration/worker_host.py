@@ -35,7 +35,7 @@ class Ended(Exception):
 class Host:
     """Starts a worker and speaks with it; every wait has a deadline."""
 
-    def __init__(self, python, pipes=False, **open_members):
+    def __init__(self, python, pipes=False, program=None, **open_members):
         self.sent = 0
         self.received = 0
         self.buffer = b""
@@ -63,7 +63,7 @@ class Host:
             self.rfd = self.wfd = ours.fileno()
             passed = (theirs.fileno(),) * 2
         self.process = subprocess.Popen(
-            [python, "-s", "-u", "-c", stub(), str(passed[0]), str(passed[1])], env=environment,
+            [python, "-s", "-u", "-c", program or stub(), str(passed[0]), str(passed[1])], env=environment,
             pass_fds=set(passed), stdin=subprocess.DEVNULL, start_new_session=True)
         if pipes:
             os.close(theirs_in)
