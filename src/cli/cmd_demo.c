@@ -1,0 +1,107 @@
+/* The demonstration: everything is real but the model, whose replies are a file (demo.script). */
+#include "cli/commands.h"
+#include "cli/drive.h"
+#include "cli/text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern const char demo_script[];
+extern const size_t demo_script_size;
+
+static bool write_all(int fd, const char *bytes, size_t len)
+{
+    while (len) {
+        ssize_t n = write(fd, bytes, len);
+        if (n < 0) {
+            return false;
+        }
+        bytes += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+/* The library reads scripts from files, so this one stands in a file without a name. */
+static int make_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
+{
+    char path[64];
+    rlm_error *err = NULL;
+    int fd = memfd_create("demo.script", MFD_CLOEXEC), code = 0;
+    if (fd < 0 || !write_all(fd, demo_script, demo_script_size)) {
+        text_complain("demo: making the script: %s", strerror(errno));
+        code = EXIT_FAILED;
+    } else {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        code = rlm_model_new_scripted(loop, path, ret_model, &err) < 0 ? text_fail(err) : 0;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return code;
+}
+
+static int run(struct options *o)
+{
+    static const char query[] =
+        "Which licences do the copyright files of the packages in `directory` "
+        "name, and how often?";
+    const char *directory = o->n_arguments ? o->arguments[0] : "/usr/share/doc";
+    char *path = realpath(directory, NULL);
+    struct stat st;
+    if (!path || stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+        text_complain("demo: %s is no directory: say rlmflow demo DIR with DIR/*/copyright in it",
+                      directory);
+        free(path);
+        return EXIT_USAGE;
+    }
+    struct rlm_input input = {
+        .name = "directory", .kind = RLM_INPUT_TEXT, .value = {path, strlen(path)}};
+    struct drive d = {.options = o,
+                      .query = {query, sizeof query - 1},
+                      .inputs = &input,
+                      .n_inputs = 1,
+                      .model_name = "script:demo",
+                      .make_model = make_model};
+    struct provider_settings unused = {0};
+    if (text_bad_offset(input.value) >= 0) {
+        text_complain("demo: the name of the directory is not UTF-8");
+        free(path);
+        return EXIT_USAGE;
+    }
+    drive_block_signals();
+    models_take_environment(&unused); /* no session needs keys, so none may see them */
+    int code = drive_run(&d);
+    if (code == 0 && !options_on(o, OPT_QUIET)) {
+        text_say(
+            "\nOnly the model's replies were scripted: the code, the sub-agents, their sessions, the\n"
+            "limits and the recorded run are real.\n"
+            "  look at it          rlmflow view %s\n"
+            "  one agent           rlmflow view %s --agent root\n"
+            "  with a real model   export OPENAI_API_KEY=...\n"
+            "                      rlmflow run \"How many errors, and why?\" --input log=@FILE \\\n"
+            "                          --model gpt-5-mini --max-cost 0.50\n"
+            "  what is missing     rlmflow doctor",
+            d.path, d.path);
+    }
+    free(d.path);
+    free(path);
+    return code;
+}
+
+const struct command cmd_demo = {
+    .name = "demo",
+    .bit = FOR_DEMO,
+    .summary = "A real recursive run over real files with a scripted model: no key needed.",
+    .usage = "[DIR] [FLAG]...",
+    .description =
+        "Counts the licences that DIR/*/copyright name (DIR: /usr/share/doc): the root gives each of four\n"
+        "sub-agents a share of the files, adds what they counted, checks the sum and answers.\n",
+    .example = "  rlmflow demo\n",
+    .max_arguments = 1,
+    .run = run,
+};

@@ -1,0 +1,268 @@
+#include "cli/commands.h"
+#include "cli/kept.h"
+#include "cli/models.h"
+#include "cli/text.h"
+#include "cli/units.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { PROBE_MS = 10000, NEWEST_MINOR = 20, OLDEST_MINOR = 8 };
+
+static void put(bool fine, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static void put(bool fine, const char *what, const char *format, ...)
+{
+    va_list args;
+    char *text = NULL;
+    va_start(args, format);
+    if (vasprintf(&text, format, args) < 0) {
+        text = NULL;
+    }
+    va_end(args);
+    char *line = text_format("%-8s %-14s %s", fine ? "ok" : "PROBLEM", what, text ? text : "");
+    text_print_lines(stdout, (struct rlm_str){line, strlen(line)});
+    free(line);
+    free(text);
+}
+
+/* ---- interpreters ---- */
+
+/* The path that a name has in PATH, or NULL. */
+static char *find_program(const char *name)
+{
+    if (strchr(name, '/')) {
+        return access(name, X_OK) == 0 ? text_copy(name) : NULL;
+    }
+    char *path = text_copy(getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin"), *rest = path;
+    char *found = NULL;
+    for (char *one; !found && (one = strsep(&rest, ":")) != NULL;) {
+        found = text_format("%s/%s", *one ? one : ".", name);
+        if (access(found, X_OK) < 0) {
+            free(found);
+            found = NULL;
+        }
+    }
+    free(path);
+    return found;
+}
+
+/* What an interpreter says about itself, "3.11.2"; false when it does not run. */
+static bool probe(const char *path, char *out, size_t size)
+{
+    char code[] = "import sys; print('%d.%d.%d' % sys.version_info[:3])", flag[] = "-c";
+    char *copy = text_copy(path), *argv[] = {copy, flag, code, NULL};
+    int fds[2];
+    pid_t pid;
+    posix_spawn_file_actions_t actions;
+    size_t len = 0;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        free(copy);
+        return false;
+    }
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
+    char *environment[] = {NULL};
+    int problem = posix_spawn(&pid, path, &actions, NULL, argv, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    close(fds[1]);
+    free(copy);
+    while (problem == 0 && len + 1 < size) {
+        struct pollfd ready = {.fd = fds[0], .events = POLLIN};
+        ssize_t n = poll(&ready, 1, PROBE_MS) > 0 ? read(fds[0], out + len, size - len - 1) : -1;
+        if (n <= 0) {
+            problem = n < 0;
+            kill(pid, n < 0 ? SIGKILL : 0);
+            waitpid(pid, NULL, 0);
+            break;
+        }
+        len += (size_t)n;
+    }
+    close(fds[0]);
+    out[len] = '\0';
+    out[strcspn(out, "\r\n")] = '\0';
+    return problem == 0 && strncmp(out, "3.", 2) == 0;
+}
+
+static bool is_new_enough(const char *version)
+{
+    return atoi(version) > 3 || (atoi(version) == 3 && atoi(version + 2) >= OLDEST_MINOR);
+}
+
+/* The chosen interpreter must work; the others are listed. */
+static bool check_interpreters(const struct options *o)
+{
+    const char *chosen = options_text(o, OPT_PYTHON);
+    char *path = find_program(chosen), version[64];
+    bool fine = path && probe(path, version, sizeof version);
+    if (!path) {
+        put(false, "python", "%s is not found: install python3, or say --python PATH", chosen);
+    } else if (!fine) {
+        put(false, "python", "%s does not run: say --python PATH of another", path);
+    } else if (!is_new_enough(version)) {
+        put(false, "python", "%s is %s, but 3.%d is needed: say --python PATH of another", path,
+            version, OLDEST_MINOR);
+        fine = false;
+    } else {
+        put(true, "python", "%s, %s (used for sessions)", path, version);
+    }
+    for (int minor = NEWEST_MINOR; minor >= OLDEST_MINOR; minor--) {
+        char name[32];
+        snprintf(name, sizeof name, "python3.%d", minor);
+        char *other = find_program(name);
+        if (other && probe(other, version, sizeof version)) {
+            put(true, "python", "%s, %s", other, version);
+        }
+        free(other);
+    }
+    free(path);
+    return fine;
+}
+
+/* ---- models ---- */
+
+static bool check_curl(bool needed)
+{
+    void *library = dlopen("libcurl.so.4", RTLD_NOW);
+    if (!library) {
+        put(!needed, "libcurl", "%s; models over HTTP need it: apt-get install libcurl4",
+            dlerror());
+        return !needed;
+    }
+    put(true, "libcurl", "found");
+    return true;
+}
+
+struct answer {
+    bool done;
+    char *problem;
+};
+
+static void checked(void *arg, const rlm_error *problem)
+{
+    struct answer *a = arg;
+    a->done = true;
+    a->problem = problem ? text_copy(rlm_error_message(problem)) : NULL;
+}
+
+static void turn(rlm_loop *loop)
+{
+    struct pollfd ready = {.fd = rlm_loop_fd(loop), .events = POLLIN};
+    poll(&ready, 1, rlm_loop_timeout(loop));
+    rlm_loop_dispatch(loop);
+}
+
+static bool
+check_model(const struct options *o, const struct provider_settings *p, const char *name)
+{
+    rlm_loop *loop = NULL;
+    rlm_model *model = NULL;
+    rlm_error *err = NULL;
+    struct answer a = {0};
+    if (rlm_loop_new(&loop, &err) < 0 || models_new(loop, o, p, name, &model) != 0) {
+        if (err) {
+            text_fail(err);
+        }
+        rlm_loop_free(loop);
+        put(false, "model", "%s cannot be used", name);
+        return false;
+    }
+    if (rlm_model_check(model, checked, &a, &err) < 0) {
+        a = (struct answer){true, text_copy(rlm_error_message(err))};
+        rlm_error_free(err);
+    }
+    while (!a.done) {
+        turn(loop);
+    }
+    bool fine = !a.problem;
+    put(fine, "model", "%s%s%s", name, fine ? "" : ": ", fine ? "" : a.problem);
+    free(a.problem);
+    rlm_model_free(model);
+    rlm_loop_free(loop);
+    return fine;
+}
+
+static bool check_models(const struct options *o)
+{
+    struct provider_settings p = {0};
+    const char *name = options_text(o, OPT_MODEL), *child = options_text(o, OPT_CHILD_MODEL);
+    models_take_environment(&p);
+    put(true, "keys", "OPENAI_API_KEY %s, ANTHROPIC_API_KEY %s", p.openai_key ? "yes" : "no",
+        p.anthropic_key ? "yes" : "no");
+    bool fine = check_curl(name && !models_is_scripted(name));
+    if (!name) {
+        put(false, "model",
+            "none is chosen: say --model NAME, RLMFLOW_MODEL, or model = \"NAME\" in rlmflow.toml");
+        return false;
+    }
+    fine = check_model(o, &p, name) && fine;
+    return (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
+}
+
+/* ---- state ---- */
+
+/* The nearest directory above that exists decides whether the rest can be made. */
+static bool is_writable(const char *directory)
+{
+    char *path = text_copy(directory);
+    char *slash;
+    while (access(path, F_OK) < 0 && (slash = strrchr(path, '/')) != NULL && slash != path) {
+        *slash = '\0';
+    }
+    bool fine = access(path, W_OK | X_OK) == 0;
+    free(path);
+    return fine;
+}
+
+static bool check_state(void)
+{
+    char *directory = kept_directory();
+    if (!directory) {
+        put(false, "state", "neither XDG_STATE_HOME nor HOME is set: say -o PATH with each run");
+        return false;
+    }
+    bool fine = is_writable(directory);
+    put(fine, "state", "%s is %s", directory,
+        fine ? "writable" : "not writable: set XDG_STATE_HOME, or say -o PATH with each run");
+    struct kept_sum sum;
+    char size[32];
+    kept_measure(&sum);
+    units_format_size(sum.bytes, size, sizeof size);
+    put(true, "kept runs", "%zu, %s", sum.runs, size);
+    free(sum.largest);
+    free(directory);
+    return fine;
+}
+
+static int run(struct options *o)
+{
+    bool fine = check_interpreters(o);
+    put(true, "runtime", "subprocess: no isolation, agent code can do what you can do");
+    fine = check_models(o) && fine;
+    fine = check_state() && fine;
+    return fine ? 0 : EXIT_FAILED;
+}
+
+const struct command cmd_doctor = {
+    .name = "doctor",
+    .bit = FOR_DOCTOR,
+    .summary = "Checks interpreters, models and directories, and says what is missing.",
+    .usage = "[FLAG]...",
+    .description =
+        "Exit code 1 when a run could not work. Each configured model is asked whether it is there.\n",
+    .example = "  rlmflow doctor --model gpt-5-mini\n",
+    .run = run,
+};

@@ -1,0 +1,101 @@
+#include "cli/commands.h"
+#include "cli/drive.h"
+#include "cli/inputs.h"
+#include "cli/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCHEMA_MAX_BYTES = 16 << 20 };
+
+struct request {
+    const struct options *options;
+    struct provider_settings provider;
+};
+
+static int make_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
+{
+    const struct request *r = arg;
+    return models_new(loop, r->options, &r->provider, options_text(r->options, OPT_MODEL),
+                      ret_model);
+}
+
+static int make_child_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
+{
+    const struct request *r = arg;
+    return models_new(loop, r->options, &r->provider, options_text(r->options, OPT_CHILD_MODEL),
+                      ret_model);
+}
+
+static int read_schema(const struct options *o, const char **ret_schema)
+{
+    const char *path = options_text(o, OPT_SCHEMA);
+    struct rlm_str text;
+    if (!path) {
+        return 0;
+    }
+    int problem = text_read_file(path, SCHEMA_MAX_BYTES, &text);
+    if (problem) {
+        text_complain("--schema %s: %s", path, strerror(problem));
+        return EXIT_USAGE;
+    }
+    if (strlen(text.ptr) != text.len) {
+        text_complain("--schema %s: the file is not JSON", path);
+        return EXIT_USAGE;
+    }
+    *ret_schema = text.ptr;
+    return 0;
+}
+
+static int run(struct options *o)
+{
+    struct request request = {.options = o};
+    struct drive d = {.options = o,
+                      .model_name = options_text(o, OPT_MODEL),
+                      .child_model_name = options_text(o, OPT_CHILD_MODEL),
+                      .make_model = make_model,
+                      .make_child_model = make_child_model,
+                      .arg = &request};
+    struct rlm_input *inputs = NULL;
+    if (!d.model_name) {
+        text_complain(
+            "no model is chosen: say --model NAME (or RLMFLOW_MODEL, or model = \"NAME\" in "
+            "rlmflow.toml); to try without one: rlmflow demo");
+        return EXIT_USAGE;
+    }
+    if (d.child_model_name && strcmp(d.child_model_name, d.model_name) == 0) {
+        d.child_model_name = NULL;
+    }
+    int code = inputs_query(o->arguments[0], &d.query);
+    code = code ? code : inputs_all(o, &inputs, &d.n_inputs);
+    code = code ? code : read_schema(o, &d.schema);
+    if (code == 0) {
+        d.inputs = inputs;
+        drive_block_signals();
+        models_take_environment(&request.provider);
+        code = drive_run(&d);
+    }
+    free(d.path);
+    return code;
+}
+
+const struct command cmd_run = {
+    .name = "run",
+    .bit = FOR_RUN,
+    .summary = "Runs an agent on a task and prints its answer.",
+    .usage = "QUERY [FLAG]...",
+    .description =
+        "QUERY is the task, @FILE that holds it, or - for stdin.\n"
+        "\n"
+        "The answer goes to stdout alone, everything else to stderr. Exit codes: 0 answered, 1 the run\n"
+        "failed or hit a limit, 2 bad usage, 130 interrupted.\n"
+        "\n"
+        "Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY; a local server needs none. Every flag but\n"
+        "those of a single run can stand in the environment (RLMFLOW_MAX_DEPTH=3) or in rlmflow.toml\n"
+        "(max_depth = 3). Numbers take k and M, times ms, s, m and h.\n",
+    .example = "  rlmflow run \"Which host has most errors?\" --input log=@/var/log/syslog \\\n"
+               "      --model gpt-5-mini --max-cost 0.50 --max-time 10m\n",
+    .min_arguments = 1,
+    .max_arguments = 1,
+    .run = run,
+};

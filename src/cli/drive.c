@@ -1,0 +1,378 @@
+#include "cli/drive.h"
+
+#include "cli/collect.h"
+#include "cli/json_out.h"
+#include "cli/kept.h"
+#include "cli/live.h"
+#include "cli/text.h"
+#include "cli/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A stop that takes longer than this is cut short: people were promised two seconds. */
+enum { STOP_MS = 1500 };
+
+/* Everything that lives as long as the run; made and freed in this order. */
+struct machine {
+    struct drive *d;
+    rlm_loop *loop;
+    collect *collect;
+    rlm_model *model, *child_model;
+    rlm_runtime *runtime;
+    rlm_flow *flow;
+    rlm_run *run;
+    live *live;
+    int signal_fd;
+    bool interrupted;
+    int64_t stopped_at_ms; /* by live_elapsed_ms */
+    bool json;
+    bool stdout_gone;
+};
+
+static void signal_set(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+void drive_block_signals(void)
+{
+    sigset_t set;
+    signal_set(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+/* At once: the kernel ends the sessions, since each is told to die with its parent. */
+static void leave(struct machine *m)
+{
+    collect_free(m->collect);
+    _exit(EXIT_INTERRUPTED);
+}
+
+static void interrupted_while_ending(int signal)
+{
+    _exit(EXIT_INTERRUPTED);
+}
+
+/* What comes after the run has no loop to read signals; one ends the program then. */
+static void unblock_signals(void)
+{
+    sigset_t set;
+    struct sigaction end = {.sa_handler = interrupted_while_ending};
+    signal_set(&set);
+    sigaction(SIGINT, &end, NULL);
+    sigaction(SIGTERM, &end, NULL);
+    sigaction(SIGHUP, &end, NULL);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+static void read_signals(struct machine *m)
+{
+    struct signalfd_siginfo info;
+    while (read(m->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        if (m->interrupted) {
+            leave(m);
+        }
+        m->interrupted = true;
+        m->stopped_at_ms = live_elapsed_ms(m->live);
+        rlm_run_stop(m->run);
+    }
+}
+
+static void stdout_is_gone(struct machine *m)
+{
+    if (!m->stdout_gone) {
+        text_complain("writing to stdout: %s", strerror(errno));
+        m->stdout_gone = true;
+        if (m->run) {
+            rlm_run_stop(m->run);
+        }
+    }
+}
+
+static void on_event(void *arg, rlm_run *run, const struct rlm_event *event)
+{
+    struct machine *m = arg;
+    live_event(m->live, run, event);
+    if (m->json && !m->stdout_gone) {
+        json_out_event(event);
+    }
+}
+
+/* ---- making ---- */
+
+static void fill_limits(const struct options *o, struct rlm_limits *l)
+{
+    l->max_depth = (int)options_number(o, OPT_MAX_DEPTH);
+    l->max_iters = (int)options_number(o, OPT_MAX_ITERS);
+    l->child_max_iters = (int)options_number(o, OPT_CHILD_MAX_ITERS);
+    l->max_budget = options_number(o, OPT_MAX_BUDGET);
+    l->max_cost_nano = options_number(o, OPT_MAX_COST);
+    l->max_time_ms = options_number(o, OPT_MAX_TIME);
+    l->max_output_length = (int)options_number(o, OPT_MAX_OUTPUT_LENGTH);
+    l->max_query_chars = (int)options_number(o, OPT_MAX_QUERY_CHARS);
+    l->max_messages = (int)options_number(o, OPT_MAX_MESSAGES);
+    l->max_output_tokens = (int)options_number(o, OPT_MAX_OUTPUT_TOKENS);
+    l->exec_timeout_ms = options_number(o, OPT_EXEC_TIMEOUT);
+    l->cpu_time_ms = options_number(o, OPT_CPU_TIME);
+    l->workers = (int)options_number(o, OPT_WORKERS);
+    l->max_live = (int)options_number(o, OPT_MAX_LIVE);
+    l->max_agents = (int)options_number(o, OPT_MAX_AGENTS);
+}
+
+static int make_models(struct machine *m)
+{
+    struct drive *d = m->d;
+    int code = d->make_model(m->loop, d->arg, &m->model);
+    if (code == 0 && d->child_model_name) {
+        code = d->make_child_model(m->loop, d->arg, &m->child_model);
+    }
+    return code;
+}
+
+static int make_runtime(struct machine *m)
+{
+    const struct options *o = m->d->options;
+    struct rlm_subprocess_options s = RLM_SUBPROCESS_OPTIONS_INIT;
+    rlm_error *err = NULL;
+    const char *cwd = options_text(o, OPT_CWD), *target = options_text(o, OPT_COLLECT);
+    if (target) {
+        int code = collect_new(target, cwd, &m->collect);
+        if (code != 0) {
+            return code;
+        }
+        cwd = collect_directory(m->collect);
+    }
+    s.python = options_text(o, OPT_PYTHON);
+    s.working_directory = cwd;
+    s.spare = (int)options_number(o, OPT_SPARE);
+    return rlm_runtime_new_subprocess(m->loop, &s, &m->runtime, &err) < 0 ? text_fail(err) : 0;
+}
+
+static int make_flow(struct machine *m)
+{
+    struct rlm_flow_options f = RLM_FLOW_OPTIONS_INIT;
+    const char *child = m->d->child_model_name;
+    rlm_error *err = NULL;
+    fill_limits(m->d->options, &f.limits);
+    f.model = m->model;
+    f.runtime = m->runtime;
+    if (rlm_flow_new(m->loop, &f, &m->flow, &err) < 0 ||
+        (child && (rlm_flow_add_model(m->flow, child, m->child_model, &err) < 0 ||
+                   rlm_flow_set_child_model(m->flow, child, &err) < 0))) {
+        return text_fail(err);
+    }
+    return 0;
+}
+
+static int start(struct machine *m)
+{
+    static const struct rlm_run_events events = {.event = on_event};
+    struct drive *d = m->d;
+    const struct options *o = d->options;
+    struct rlm_run_options r = RLM_RUN_OPTIONS_INIT;
+    rlm_error *err = NULL;
+    const char *path = options_text(o, OPT_OUTPUT);
+    if (path) {
+        d->path = text_copy(path);
+    } else {
+        int code = kept_new_path(d->query, &d->path);
+        if (code != 0) {
+            return code;
+        }
+    }
+    r.query = d->query;
+    r.inputs = d->inputs;
+    r.n_inputs = d->n_inputs;
+    r.output_schema = d->schema;
+    r.journal = d->path;
+    r.sync = options_on(o, OPT_SYNC);
+    return rlm_run_start(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
+}
+
+static void warn_of_spending(const struct machine *m)
+{
+    const struct options *o = m->d->options;
+    const char *child = m->d->child_model_name;
+    bool costs = !models_is_scripted(m->d->model_name) || (child && !models_is_scripted(child));
+    if (costs && !options_number(o, OPT_MAX_BUDGET) && !options_number(o, OPT_MAX_COST) &&
+        !options_number(o, OPT_MAX_TIME)) {
+        text_say("warning: nothing caps the spending of this run; set --max-budget, --max-cost or "
+                 "--max-time");
+    }
+    if (!options_on(o, OPT_QUIET)) {
+        text_say(
+            "runtime subprocess: agent code runs without isolation and can do what you can do");
+        if (o->file) {
+            text_say("settings: %s", o->file);
+        }
+    }
+}
+
+/* ---- running ---- */
+
+static int least_timeout(int a, int b)
+{
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
+static int turn(struct machine *m)
+{
+    struct pollfd fds[2] = {{.fd = rlm_loop_fd(m->loop), .events = POLLIN},
+                            {.fd = m->signal_fd, .events = POLLIN}};
+    int timeout = least_timeout(rlm_loop_timeout(m->loop), live_timeout(m->live));
+    if (m->interrupted) {
+        timeout = least_timeout(timeout, STOP_MS);
+        if (live_elapsed_ms(m->live) - m->stopped_at_ms >= STOP_MS) {
+            leave(m);
+        }
+    }
+    if (poll(fds, 2, timeout) < 0 && errno != EINTR) {
+        text_complain("waiting for events: %s", strerror(errno));
+        return EXIT_FAILED;
+    }
+    if (fds[1].revents) {
+        read_signals(m);
+    }
+    rlm_loop_dispatch(m->loop);
+    live_tick(m->live, m->run);
+    if (m->json && !m->stdout_gone && fflush(stdout) != 0) {
+        stdout_is_gone(m);
+    }
+    return 0;
+}
+
+static void print_answer(struct machine *m)
+{
+    struct rlm_str answer = rlm_run_answer(m->run);
+    const char *reason = rlm_run_reason(m->run);
+    bool answered = strcmp(reason, "answered") == 0;
+    if (m->stdout_gone) {
+        return;
+    }
+    if (m->json) {
+        struct rlm_usage usage = rlm_run_usage(m->run);
+        const rlm_graph *root = rlm_run_graph(m->run);
+        json_out_result(answered ? &answer : NULL, reason, &usage,
+                        root ? rlm_graph_agent_count(root) : 0, m->d->path);
+    } else if (answered) {
+        fwrite(answer.ptr, 1, answer.len, stdout);
+        fputc('\n', stdout);
+    }
+    if (fflush(stdout) != 0) {
+        stdout_is_gone(m);
+    }
+}
+
+static void print_summary(struct machine *m)
+{
+    struct rlm_usage usage = rlm_run_usage(m->run);
+    const rlm_graph *root = rlm_run_graph(m->run);
+    size_t agents = root ? rlm_graph_agent_count(root) : 0;
+    char elapsed[32], size[32], cost[40] = "";
+    if (options_on(m->d->options, OPT_QUIET)) {
+        return;
+    }
+    units_format_time(live_elapsed_ms(m->live), elapsed, sizeof elapsed);
+    units_format_size(rlm_run_disk_bytes(m->run), size, sizeof size);
+    if (usage.cost_nano > 0) {
+        snprintf(cost, sizeof cost, ", $%.4f", (double)usage.cost_nano / 1e9);
+    }
+    text_say("%s: %zu agent%s, %" PRId64 " calls, %" PRId64 " tokens in, %" PRId64 " out%s, %s",
+             rlm_run_reason(m->run), agents, agents == 1 ? "" : "s", usage.calls,
+             usage.input_tokens, usage.output_tokens, cost, elapsed);
+    text_say("kept in %s (%s on disk)", m->d->path, size);
+}
+
+static int exit_code(struct machine *m)
+{
+    const char *reason = rlm_run_reason(m->run), *message = rlm_run_message(m->run);
+    if (m->stdout_gone) {
+        return EXIT_FAILED;
+    }
+    if (strcmp(reason, "answered") == 0) {
+        return EXIT_ANSWERED;
+    }
+    if (m->interrupted) {
+        text_complain("interrupted; look at the run with: rlmflow view %s", m->d->path);
+        return EXIT_INTERRUPTED;
+    }
+    text_complain("no answer: %s%s%s", reason, *message ? ": " : "", message);
+    return EXIT_FAILED;
+}
+
+static int run_to_the_end(struct machine *m)
+{
+    int code = 0;
+    while (code == 0 && !rlm_run_has_ended(m->run)) {
+        code = turn(m);
+    }
+    live_end(m->live, m->run);
+    if (code == 0) {
+        print_answer(m);
+        print_summary(m);
+        code = exit_code(m);
+    }
+    return code;
+}
+
+static int make_and_run(struct machine *m)
+{
+    const struct options *o = m->d->options;
+    sigset_t set;
+    rlm_error *err = NULL;
+    signal_set(&set);
+    m->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    m->live = live_new(options_on(o, OPT_QUIET), options_text(o, OPT_LOG_FILE));
+    if (m->signal_fd < 0 || !m->live) {
+        return m->live ? EXIT_FAILED : EXIT_USAGE;
+    }
+    if (rlm_loop_new(&m->loop, &err) < 0) {
+        return text_fail(err);
+    }
+    int code = make_models(m);
+    code = code ? code : make_runtime(m);
+    code = code ? code : make_flow(m);
+    if (code == 0) {
+        warn_of_spending(m);
+        code = start(m);
+    }
+    return code ? code : run_to_the_end(m);
+}
+
+int drive_run(struct drive *d)
+{
+    struct machine m = {.d = d, .signal_fd = -1, .json = options_on(d->options, OPT_JSON)};
+    int code = make_and_run(&m);
+    bool ran = m.run != NULL;
+    unblock_signals();
+    rlm_run_free(m.run);
+    rlm_flow_free(m.flow);
+    rlm_runtime_free(m.runtime);
+    rlm_model_free(m.child_model);
+    rlm_model_free(m.model);
+    rlm_loop_free(m.loop);
+    live_free(m.live);
+    if (m.signal_fd >= 0) {
+        close(m.signal_fd);
+    }
+    if (ran && m.collect) {
+        int problem = collect_finish(m.collect, d->path);
+        code = code ? code : problem;
+    }
+    collect_free(m.collect);
+    if (ran) {
+        kept_warn();
+    }
+    return code;
+}

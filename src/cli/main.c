@@ -1,0 +1,111 @@
+/* The rlmflow program: finds the command, reads its settings, runs it. */
+#include "cli/commands.h"
+#include "cli/text.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+static const struct command *const commands[] = {
+    &cmd_run, &cmd_view, &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
+};
+
+enum { N_COMMANDS = sizeof commands / sizeof *commands };
+
+/* A standard descriptor that is closed would be taken by the next file that is opened. */
+static void open_standard_descriptors(void)
+{
+    for (int fd = 0; fd <= 2; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
+            _exit(EXIT_FAILED);
+        }
+    }
+}
+
+static void print_overview(FILE *to)
+{
+    fprintf(to, "rlmflow: agents that write Python, with sub-agents\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "%s %s", commands[i]->name, commands[i]->usage);
+        fprintf(to, "  rlmflow %-22s %s\n", line, commands[i]->summary);
+    }
+    fprintf(to, "\nExample, without a model or a key:\n  rlmflow demo\n"
+                "\n`rlmflow COMMAND --help` lists the flags of a command.\n");
+}
+
+static const struct command *find_command(const char *name)
+{
+    const char *names[N_COMMANDS];
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        names[i] = commands[i]->name;
+        if (strcmp(name, names[i]) == 0) {
+            return commands[i];
+        }
+    }
+    const char *near = options_nearest(name, names, N_COMMANDS);
+    if (near) {
+        text_complain("there is no command \"%s\"; did you mean \"%s\"?", name, near);
+    } else {
+        text_complain("there is no command \"%s\"; `rlmflow --help` lists them", name);
+    }
+    return NULL;
+}
+
+/* A full disk or a closed pipe must not look like success. */
+static int close_stdout(int code)
+{
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
+        text_complain("writing to stdout: %s", strerror(errno));
+        return EXIT_FAILED;
+    }
+    return code;
+}
+
+static int run_command(const struct command *command, int argc, char **argv)
+{
+    struct options *options = text_allocate(sizeof *options);
+    int code = options_parse(command, argc, argv, options);
+    if (code < 0) {
+        options_print_help(stdout, command);
+        code = 0;
+    } else if (code == 0) {
+        code = command->run(options);
+    }
+    return close_stdout(code);
+}
+
+int main(int argc, char **argv)
+{
+    open_standard_descriptors();
+    signal(SIGPIPE, SIG_IGN);
+    /* Other processes of the user must not read keys from our memory. */
+    prctl(PR_SET_DUMPABLE, 0);
+    const char *word = argc > 1 ? argv[1] : NULL;
+    bool help = word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+                         strcmp(word, "help") == 0);
+    if (!word) {
+        print_overview(stderr);
+        return EXIT_USAGE;
+    }
+    if (help && argc == 2) {
+        print_overview(stdout);
+        return close_stdout(0);
+    }
+    if (strcmp(word, "--version") == 0) {
+        word = "version";
+    }
+    const struct command *command = find_command(help ? argv[2] : word);
+    if (!command) {
+        return EXIT_USAGE;
+    }
+    if (help) {
+        options_print_help(stdout, command);
+        return close_stdout(0);
+    }
+    return run_command(command, argc - 2, argv + 2);
+}

@@ -1,0 +1,115 @@
+/* Every setting of the program. */
+#include "cli/options.h"
+
+#include <limits.h>
+
+static const char *const apis[] = {"openai", "anthropic", NULL};
+static const char *const runtimes[] = {"subprocess", NULL};
+
+enum {
+    SETTINGS = FOR_RUN | FOR_CONFIG,
+    ANYWHERE = FOR_RUN | FOR_CONFIG | FOR_DOCTOR,
+    SHOWN = FOR_RUN | FOR_DEMO | FOR_CONFIG,
+};
+
+#define COUNT(option_name, commands_, fallback_, help_)                                 \
+    {                                                                                   \
+        .name = option_name, .kind = OPTION_NUMBER, .group = "limits", .argument = "N", \
+        .fallback = fallback_, .help = help_, .commands = commands_, .max = INT_MAX     \
+    }
+#define TIME(option_name, fallback_, help_)                                              \
+    {                                                                                    \
+        .name = option_name, .kind = OPTION_TIME, .group = "limits", .argument = "TIME", \
+        .fallback = fallback_, .help = help_, .commands = SETTINGS                       \
+    }
+
+/* clang-format off */
+const struct option option_table[OPT_COUNT] = {
+    [OPT_INPUT] = {.name = "input", .group = "task", .argument = "NAME=VALUE", .list = true,
+        .help = "an input: a text, NAME=@FILE (bytes if it is not UTF-8; @FILE,encoding=latin-1 makes it "
+                "text), NAME=@DIR (a mapping of names to contents), NAME=@@x (the text \"@x\")",
+        .commands = FOR_RUN, .only_flag = true},
+    [OPT_SCHEMA] = {.name = "schema", .group = "task", .argument = "FILE",
+        .help = "a JSON schema that the answer must fit; the answer is JSON then",
+        .commands = FOR_RUN, .only_flag = true},
+    [OPT_MODEL] = {.name = "model", .group = "model", .argument = "NAME",
+        .help = "the model as the server knows it, or script:FILE, replies from a file",
+        .commands = ANYWHERE},
+    [OPT_BASE_URL] = {.name = "base-url", .group = "model", .argument = "URL", .url = true,
+        .help = "the part before /chat/completions or /v1/messages; else OPENAI_BASE_URL or "
+                "ANTHROPIC_BASE_URL, else the provider's own", .commands = ANYWHERE},
+    [OPT_API] = {.name = "api", .group = "model", .kind = OPTION_CHOICE, .argument = "openai|anthropic",
+        .choices = apis, .help = "what the server speaks; without it: anthropic for a model named claude* "
+        "without --base-url, or if only ANTHROPIC_* variables are set, else openai", .commands = ANYWHERE},
+    [OPT_CHILD_MODEL] = {.name = "child-model", .group = "model", .argument = "NAME",
+        .help = "the model of sub-agents; without it the same", .commands = ANYWHERE},
+    [OPT_TEMPERATURE] = {.name = "temperature", .group = "model", .kind = OPTION_REAL, .argument = "T",
+        .help = "sent to the model; without it the server decides", .commands = ANYWHERE},
+    [OPT_REASONING_EFFORT] = {.name = "reasoning-effort", .group = "model", .argument = "WORD",
+        .help = "low, medium, high, ... as the model knows it", .commands = ANYWHERE},
+    [OPT_MAX_OUTPUT_TOKENS] = {.name = "max-output-tokens", .group = "model", .kind = OPTION_NUMBER,
+        .argument = "N", .fallback = "8192", .max = INT_MAX, .help = "of one reply", .commands = SETTINGS},
+    [OPT_HEADER] = {.name = "header", .group = "model", .argument = "NAME=VALUE", .list = true,
+        .secret = true, .help = "added to each request; kept out of the run's files", .commands = ANYWHERE},
+    [OPT_BODY] = {.name = "body", .group = "model", .argument = "JSON",
+        .help = "an object whose members are added to the body of each request", .commands = ANYWHERE},
+    [OPT_PRICE] = {.name = "price", .group = "model", .argument = "[MODEL=]IN/OUT", .list = true,
+        .help = "dollars for a million tokens in and out, where the built-in table does not know them",
+        .commands = ANYWHERE},
+    [OPT_PROXY] = {.name = "proxy", .group = "model", .argument = "URL", .url = true,
+        .help = "without it: HTTPS_PROXY and the like", .commands = ANYWHERE},
+    [OPT_CA_FILE] = {.name = "ca-file", .group = "model", .argument = "FILE",
+        .help = "certificates to trust; without it: SSL_CERT_FILE, CURL_CA_BUNDLE, else the system's",
+        .commands = ANYWHERE},
+    [OPT_RUNTIME] = {.name = "runtime", .group = "session", .kind = OPTION_CHOICE, .argument = "NAME",
+        .choices = runtimes, .fallback = "subprocess",
+        .help = "where agent code runs. subprocess: a plain child process without isolation, which can do "
+                "what you can do", .commands = SETTINGS},
+    [OPT_PYTHON] = {.name = "python", .group = "session", .argument = "PATH", .fallback = "python3",
+        .help = "the interpreter of the sessions, 3.8 or newer", .commands = ANYWHERE | FOR_DEMO},
+    [OPT_CWD] = {.name = "cwd", .group = "session", .argument = "DIR",
+        .help = "the working directory of the sessions; without it the current one", .commands = SETTINGS},
+    [OPT_COLLECT] = {.name = "collect", .group = "session", .argument = "DIR",
+        .help = "copy the files that agents wrote in their working directory to DIR, which must be new or "
+                "empty; without --cwd that working directory is a fresh one", .commands = FOR_RUN,
+        .only_flag = true},
+    [OPT_SPARE] = {.name = "spare", .group = "session", .kind = OPTION_NUMBER, .argument = "N",
+        .fallback = "0", .max = 1000, .help = "interpreters kept started ahead", .commands = SETTINGS},
+    [OPT_MAX_DEPTH] = COUNT("max-depth", SETTINGS, "2", "levels of sub-agents; 0: none"),
+    [OPT_MAX_ITERS] = COUNT("max-iters", SETTINGS, "20", "replies of one agent"),
+    [OPT_CHILD_MAX_ITERS] = COUNT("child-max-iters", SETTINGS, "0", "replies of a sub-agent; 0: as --max-iters"),
+    [OPT_MAX_BUDGET] = {.name = "max-budget", .group = "limits", .kind = OPTION_NUMBER, .argument = "TOKENS",
+        .help = "tokens of all agents, in and out", .commands = SETTINGS},
+    [OPT_MAX_COST] = {.name = "max-cost", .group = "limits", .kind = OPTION_MONEY, .argument = "DOLLARS",
+        .help = "cost of all agents", .commands = SETTINGS},
+    [OPT_MAX_TIME] = {.name = "max-time", .group = "limits", .kind = OPTION_TIME, .argument = "TIME",
+        .help = "time of the run", .commands = SETTINGS},
+    [OPT_EXEC_TIMEOUT] = TIME("exec-timeout", "120s", "of a cell of code while it waits for nothing"),
+    [OPT_CPU_TIME] = TIME("cpu-time", "300s", "of a cell of code"),
+    [OPT_MAX_OUTPUT_LENGTH] = COUNT("max-output-length", SETTINGS, "4000",
+        "characters of printed output that the model sees; 0: all"),
+    [OPT_MAX_QUERY_CHARS] = COUNT("max-query-chars", SETTINGS, "2000", "characters of a sub-agent's query"),
+    [OPT_MAX_MESSAGES] = COUNT("max-messages", SETTINGS, "0", "messages that the model sees; 0: all"),
+    [OPT_WORKERS] = COUNT("workers", SETTINGS | FOR_DEMO, "8", "model calls at a time"),
+    [OPT_MAX_LIVE] = COUNT("max-live", SETTINGS, "64", "agents whose code runs at a time"),
+    [OPT_MAX_AGENTS] = COUNT("max-agents", SETTINGS, "1000", "agents of the run"),
+    [OPT_OUTPUT] = {.name = "output", .letter = 'o', .group = "result", .argument = "PATH",
+        .help = "keep the run there, a path that does not exist; without it: under the state directory",
+        .commands = FOR_RUN | FOR_DEMO, .only_flag = true},
+    [OPT_SYNC] = {.name = "sync", .group = "result", .kind = OPTION_SWITCH,
+        .help = "wait before each step until the disk has what was recorded", .commands = SETTINGS},
+    [OPT_JSON] = {.name = "json", .group = "result", .kind = OPTION_SWITCH,
+        .help = "stdout is JSON Lines, one event a line, the result last", .only_flag = true,
+        .commands = FOR_RUN | FOR_DEMO | FOR_VIEW},
+    [OPT_QUIET] = {.name = "quiet", .letter = 'q', .group = "result", .kind = OPTION_SWITCH,
+        .help = "no progress on stderr", .commands = SHOWN},
+    [OPT_LOG_FILE] = {.name = "log-file", .group = "result", .argument = "FILE",
+        .help = "append all events to FILE as lines with their time", .commands = SHOWN},
+    [OPT_AGENT] = {.name = "agent", .group = "view", .argument = "ID",
+        .help = "one agent's trajectory, node by node", .commands = FOR_VIEW, .only_flag = true},
+    [OPT_NODE] = {.name = "node", .group = "view", .argument = "ID",
+        .help = "one node in full", .commands = FOR_VIEW, .only_flag = true},
+    [OPT_USAGE] = {.name = "usage", .group = "view", .kind = OPTION_SWITCH,
+        .help = "where tokens and money went, by agent and by turn, dearest first",
+        .commands = FOR_VIEW, .only_flag = true},
+};

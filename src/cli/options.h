@@ -1,0 +1,152 @@
+/* Settings of the program. One table (options.c) declares each: from it come the flags and their
+ * --help, the names in the environment (RLMFLOW_MAX_DEPTH), the keys of rlmflow.toml (max_depth, at the
+ * top or in the table of their group) and what `rlmflow config` prints.
+ *
+ * A value comes from the first of: flag, environment, rlmflow.toml, default. The file is
+ * ./rlmflow.toml, else $XDG_CONFIG_HOME/rlmflow/rlmflow.toml.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum option_id {
+    OPT_INPUT,
+    OPT_SCHEMA,
+    OPT_MODEL,
+    OPT_BASE_URL,
+    OPT_API,
+    OPT_CHILD_MODEL,
+    OPT_TEMPERATURE,
+    OPT_REASONING_EFFORT,
+    OPT_MAX_OUTPUT_TOKENS,
+    OPT_HEADER,
+    OPT_BODY,
+    OPT_PRICE,
+    OPT_PROXY,
+    OPT_CA_FILE,
+    OPT_RUNTIME,
+    OPT_PYTHON,
+    OPT_CWD,
+    OPT_COLLECT,
+    OPT_SPARE,
+    OPT_MAX_DEPTH,
+    OPT_MAX_ITERS,
+    OPT_CHILD_MAX_ITERS,
+    OPT_MAX_BUDGET,
+    OPT_MAX_COST,
+    OPT_MAX_TIME,
+    OPT_EXEC_TIMEOUT,
+    OPT_CPU_TIME,
+    OPT_MAX_OUTPUT_LENGTH,
+    OPT_MAX_QUERY_CHARS,
+    OPT_MAX_MESSAGES,
+    OPT_WORKERS,
+    OPT_MAX_LIVE,
+    OPT_MAX_AGENTS,
+    OPT_OUTPUT,
+    OPT_SYNC,
+    OPT_JSON,
+    OPT_QUIET,
+    OPT_LOG_FILE,
+    OPT_AGENT,
+    OPT_NODE,
+    OPT_USAGE,
+    OPT_COUNT,
+};
+
+enum option_kind {
+    OPTION_TEXT,
+    OPTION_NUMBER, /* with k, M */
+    OPTION_TIME,   /* milliseconds, with s, m, h, ms */
+    OPTION_MONEY,  /* nano-dollars */
+    OPTION_REAL,
+    OPTION_CHOICE, /* one of `choices` */
+    OPTION_SWITCH,
+};
+
+enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+
+/* The commands of the program, as bits: an option says for which it is. */
+enum command_bit {
+    FOR_RUN = 1,
+    FOR_VIEW = 2,
+    FOR_DEMO = 4,
+    FOR_DOCTOR = 8,
+    FOR_CONFIG = 16,
+    FOR_VERSION = 32,
+};
+
+struct option {
+    const char *name; /* "max-depth" */
+    char letter;      /* 'o', or 0 */
+    enum option_kind kind;
+    const char *group;    /* "limits": a section of --help and a table of rlmflow.toml */
+    const char *argument; /* "N" */
+    const char *fallback; /* the default as text; NULL: unset */
+    const char *help;
+    const char *const *choices; /* NULL-terminated */
+    unsigned commands;          /* of enum command_bit */
+    int64_t max;                /* of a number; 0: INT64_MAX */
+    bool list;                  /* may be given more than once */
+    bool only_flag;             /* belongs to one run: no environment, no file */
+    bool secret;                /* never shown, wiped from the command line and the environment */
+    bool url;                   /* may hold credentials: the same when it does */
+};
+
+struct setting {
+    char **values; /* NULL-terminated; the last counts unless it is a list; NULL: unset */
+    const char *value;
+    int64_t number;
+    double real;
+    bool on;
+    enum option_source source;
+    char *where; /* "--max-depth", "RLMFLOW_MAX_DEPTH", "./rlmflow.toml:3" */
+};
+
+struct options {
+    struct setting settings[OPT_COUNT];
+    char **arguments; /* what is no flag; NULL-terminated or NULL */
+    int n_arguments;
+    char *file; /* the rlmflow.toml that was read, or NULL */
+};
+
+struct command {
+    const char *name;
+    enum command_bit bit;
+    const char *summary;     /* one line */
+    const char *usage;       /* what stands behind the name */
+    const char *description; /* for --help; may be NULL */
+    const char *example;
+    int min_arguments, max_arguments;
+    int (*run)(struct options *options); /* returns an exit code */
+};
+
+extern const struct option option_table[OPT_COUNT];
+
+/* Fills `options` for a command. 0; EXIT_USAGE after a complaint; -1 when --help was asked for. What is
+ * secret is wiped from argv and the environment. */
+int options_parse(const struct command *command, int argc, char **argv, struct options *options);
+/* Wipes the value of a variable from the process's environment block and removes it; returns a copy
+ * (NULL: not set, or empty). */
+char *options_take_variable(const char *name);
+
+void options_print_help(FILE *to, const struct command *command);
+/* The name among `n` that is nearest to `word`, or NULL when none is near. */
+const char *options_nearest(const char *word, const char *const *names, size_t n);
+
+static inline const char *options_text(const struct options *o, enum option_id id)
+{
+    return o->settings[id].value;
+}
+
+static inline int64_t options_number(const struct options *o, enum option_id id)
+{
+    return o->settings[id].number;
+}
+
+static inline bool options_on(const struct options *o, enum option_id id)
+{
+    return o->settings[id].on;
+}
