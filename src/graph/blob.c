@@ -63,6 +63,20 @@ static bool is_derived(const char *name)
            id_valid((rlm_str){name, RLM_SHA256_HEX});
 }
 
+/* With the lock held. The object of the next sync is made here, where a lack of memory can still be
+ * reported: later the journal would be synced without its blobs. */
+static bool remember_unsynced(rlm_blobs *b, const char *name)
+{
+    if (!b->next_sync && !RLM_NEW(b->next_sync)) {
+        return false;
+    }
+    struct blob_name *n = rlm_vec_push(&b->unsynced);
+    if (n) {
+        snprintf(n->text, sizeof n->text, "%s", name);
+    }
+    return n != NULL;
+}
+
 /* What an earlier process left: its bytes count, its temporary files go, and since nobody knows
  * whether it came to sync its blobs, the next sync covers them. Derived files go too: they are never
  * synced, so after a power cut one may have its full size and not its content. */
@@ -86,13 +100,8 @@ static int take_stock(rlm_blobs *b, rlm_error **err)
         } else if (fstatat(b->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                    S_ISREG(st.st_mode)) {
             b->disk_bytes += (uint64_t)st.st_size;
-            if (id_valid(rlm_str_of(e->d_name))) {
-                struct blob_name *name = rlm_vec_push(&b->unsynced);
-                if (name) {
-                    memcpy(name->text, e->d_name, RLM_SHA256_HEX + 1);
-                } else {
-                    r = rlm_error_nomem(err);
-                }
+            if (id_valid(rlm_str_of(e->d_name)) && !remember_unsynced(b, e->d_name)) {
+                r = rlm_error_nomem(err);
             }
         }
     }
@@ -172,6 +181,7 @@ void rlm_blobs_free(rlm_blobs *b)
     }
     rlm_map_deinit(&b->entries);
     free(b->unsynced.items);
+    free(b->next_sync);
     if (b->dir_fd >= 0) {
         close(b->dir_fd);
     }
@@ -339,16 +349,6 @@ int rlm_blob_sink_seal(struct blob_sink *s, int *ret_fd, rlm_error **err)
     return 0;
 }
 
-/* With the lock held. */
-static bool remember_unsynced(rlm_blobs *b, const char *name)
-{
-    struct blob_name *n = rlm_vec_push(&b->unsynced);
-    if (n) {
-        snprintf(n->text, sizeof n->text, "%s", name);
-    }
-    return n != NULL;
-}
-
 int rlm_blob_sink_rename(struct blob_sink *s, const char *name, bool sync, rlm_error **err)
 {
     rlm_blobs *b = s->blobs;
@@ -503,19 +503,12 @@ uint64_t rlm_blobs_disk_bytes(const rlm_blobs *b)
 
 /* ---- durability ------------------------------------------------------------------------------ */
 
-struct rlm_blob_sync {
-    rlm_blobs *blobs;
-    struct blob_name *names;
-    size_t n_names;
-    bool synced;
-};
-
 rlm_blob_sync *rlm_blobs_sync_begin(rlm_blobs *b)
 {
     rlm_blob_sync *s = NULL;
     pthread_mutex_lock(&b->lock);
-    /* Without memory for the order it stays to be done: the next sync covers it. */
-    if (b->unsynced.len && RLM_NEW(s)) {
+    if (b->unsynced.len) {
+        s = rlm_steal(&b->next_sync);
         s->blobs = b;
         s->names = b->unsynced.items;
         s->n_names = b->unsynced.len;

@@ -26,14 +26,22 @@ struct blob_name {
     char text[RLM_BLOB_NAME_SIZE];
 };
 
+struct rlm_blob_sync {
+    rlm_blobs *blobs;
+    struct blob_name *names;
+    size_t n_names;
+    bool synced;
+};
+
 struct rlm_blobs {
     unsigned more_holders; /* beside the one who opened it; loop thread only */
-    pthread_mutex_t lock; /* of all that follows; never held during I/O on contents */
-    char *directory;      /* NULL: in memory */
-    int dir_fd;           /* -1: in memory, or a run looked at that has no blobs */
+    pthread_mutex_t lock;  /* of all that follows; never held during I/O on contents */
+    char *directory;       /* NULL: in memory */
+    int dir_fd;            /* -1: in memory, or a run looked at that has no blobs */
     bool read_only;
     struct rlm_map entries;             /* id -> struct blob_entry */
     RLM_VEC(struct blob_name) unsynced; /* files that a power cut may take */
+    struct rlm_blob_sync *next_sync;    /* there whenever `unsynced` is not empty */
     uint64_t disk_bytes;
     uint64_t next_temporary;
 };
