@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""count-tests.py JUNIT_FILE...: adds up the results of test runs and prints "N passed, N failed".
+
+A test that was skipped counts as failed: one that cannot run here has to say so by failing. A file that
+is missing or broken is one failure. Exits with 1 when something failed.
+"""
+
+import sys
+import xml.etree.ElementTree as ElementTree
+
+
+def count(path):
+    """Returns (passed, names of the failed) of one JUnit file."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError) as exc:
+        return 0, [f"{path}: {exc}"]
+    passed, failed = 0, []
+    for case in root.iter("testcase"):
+        if any(case.find(kind) is not None for kind in ("failure", "error", "skipped")):
+            failed.append(f"{case.get('classname', '')} {case.get('name', '')}".strip())
+        else:
+            passed += 1
+    if passed == 0 and not failed:
+        failed.append(f"{path}: no test ran")
+    return passed, failed
+
+
+def main():
+    passed, failed = 0, []
+    for path in sys.argv[1:]:
+        more, wrong = count(path)
+        passed += more
+        failed += wrong
+    for name in failed:
+        print(f"failed: {name}")
+    print(f"{passed} passed, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
