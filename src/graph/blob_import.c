@@ -11,7 +11,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SLOT_BYTES = 512 * 1024, N_SLOTS = 8 };
+enum {
+    SLOT_BYTES = 64 * 1024, /* all slots together stay in a core's cache: larger ones were slower */
+    N_SLOTS = 16,
+    LARGE_BYTES = 1024 * 1024, /* from here on a second thread is worth its start */
+};
 
 struct import {
     struct blob_sink *sink;
@@ -121,7 +125,7 @@ static void digest_ring(struct import *m)
     }
 }
 
-/* For what fits one slot, and where no thread can be had. */
+/* For what is small, and where no thread can be had. */
 static int carry_and_digest(struct import *m, rlm_error **err)
 {
     size_t len;
@@ -238,7 +242,7 @@ int rlm_blobs_import(rlm_blobs *b,
         m.source = sink.fd;
         m.write = false;
     }
-    r = transfer(&m, !m.seekable || st.st_size >= SLOT_BYTES, err);
+    r = transfer(&m, !m.seekable || st.st_size >= LARGE_BYTES, err);
     if (r == 0) {
         r = settle(&m, type, ret_facts, ret_bad_offset, err);
     }
