@@ -436,6 +436,18 @@ def leave(status=0):
     os._exit(status)
 
 
+def flush_files():
+    """Writes out what open files still hold, as the end of an interpreter does."""
+    import gc
+
+    for thing in gc.get_objects():
+        if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+            try:
+                thing.flush()
+            except (OSError, ValueError):
+                pass
+
+
 def move_high(fd):
     """A close-on-exec copy out of the way of what the agent's code opens."""
     for lowest in (700, 200, 60, 10):
@@ -1060,6 +1072,7 @@ class Session:
             if self.in_cell or self.starts:
                 self.interrupt = scan_whole(scan_json, payload)
         elif kind == CLOSE:
+            flush_files()
             leave()
         elif kind == OPEN:
             self.opened = scan_whole(self.scan_values, payload)
@@ -1990,7 +2003,7 @@ class Cells:
     def compile(self, filename, source):
         """(body, last): code to execute, and the last expression, whose value is shown."""
         flags = AWAITS | self.futures
-        is_line = "\n" not in source
+        is_line = source.find("\n") in (-1, len(source) - 1)
         if is_line and ":=" not in source:
             try:
                 return None, compile(source, filename, "eval", flags, True)
@@ -2451,7 +2464,7 @@ def run_session(session):
     sys.stdout = sys.__stdout__ = OutputStream(session, 1, "<stdout>")
     sys.stderr = sys.__stderr__ = OutputStream(session, 2, "<stderr>")
     sys.argv = [""]
-    sys.setswitchinterval(0.002)
+    sys.setswitchinterval(0.001)
     # The monitor is no danger to a child: it takes no lock that one needs.
     warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
     if hasattr(sys, "set_int_max_str_digits"):

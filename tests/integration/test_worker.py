@@ -1,5 +1,6 @@
 """worker/worker.py, driven over its protocol, on every Python that is here."""
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -661,17 +662,24 @@ print("fine", sum(1 for c in big) == len(plain))
 """
 
 
-@pytest.mark.parametrize("how", ["descriptor", "streamed"])
+@pytest.fixture(scope="module")
+def big_texts(python):
+    names = ["%s_%s" % (name, how) for name in BIG for how in ("mapped", "streamed")]
+    host = Host(python, inputs={name: {"$blob": name} for name in names})
+    for name in names:
+        text = BIG[name.split("_")[0]]
+        (host.blob_with_descriptor if name.endswith("mapped") else host.blob_streamed)(name, text)
+    yield host.open()
+    host.close()
+
+
+@pytest.mark.parametrize("how", ["mapped", "streamed"])
 @pytest.mark.parametrize("name", sorted(BIG))
-def test_a_big_text_behaves_like_any(python, how, name):
-    host = Host(python, inputs={"big": {"$blob": "h1"}})
-    try:
-        (host.blob_with_descriptor if how == "descriptor" else host.blob_streamed)("h1", BIG[name])
-        host.open()
-        assert ok(host.run(CHECK_TEXT)) == "fine True\n"
-        assert ok(host.run("import hashlib\nhashlib.sha256(big.encode()).hexdigest()[:0]")) == "''\n"
-    finally:
-        host.close()
+def test_a_big_text_behaves_like_any(big_texts, how, name):
+    name = "%s_%s" % (name, how)
+    digest = hashlib.sha256(BIG[name.split("_")[0]].encode()).hexdigest()
+    assert ok(big_texts.run(CHECK_TEXT.replace('"big"', repr(name)))) == "fine True\n"
+    assert ok(big_texts.run("hashlib.sha256(%s.encode()).hexdigest()" % name)) == repr(digest) + "\n"
 
 
 def test_a_mapped_text_takes_no_memory_of_its_own(python):
@@ -849,6 +857,16 @@ def test_ends_of_the_process(python, how):
         assert host.process.wait(10) == {"exit": 3, "crash": -signal.SIGSEGV}.get(how, 0)
     finally:
         host.close()
+
+
+def test_close_writes_out_open_files(python, tmp_path):
+    path = tmp_path / "out"
+    with make_host(python, inputs={}) as host:
+        ok(host.run("f = open(%r, 'w')\nf.write('kept')" % str(path)))
+        assert path.read_text() == ""
+        host.send("close", {})
+        assert host.process.wait(10) == 0
+    assert path.read_text() == "kept"
 
 
 def test_a_warm_interpreter_forks_sessions(python):
