@@ -149,7 +149,9 @@ child_send(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_e
         if (fd >= 0) {
             close(fd);
         }
-        return 0;
+        return n < 0 && n != -EPIPE && n != -ECONNRESET
+                   ? rlm_error_set_errno(err, RLM_E_IO, (int)-n, "sending to the worker")
+                   : 0;
     }
     if (n > 0 && fd >= 0) {
         close(fd);
@@ -192,19 +194,28 @@ static void flush_queue(struct child *c)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-static void take_said(struct child *c)
+/* Takes in a piece of what it says; as read(2). */
+static ssize_t read_said(struct child *c)
 {
     char piece[4096];
-    ssize_t n;
-    while (c->said_fd >= 0) {
-        n = read(c->said_fd, piece, sizeof piece);
-        if (n <= 0) {
-            break;
-        }
+    ssize_t n = read(c->said_fd, piece, sizeof piece);
+    if (n > 0) {
         if (c->said.len + (size_t)n > MAX_SAID_BYTES) {
             rlm_buf_drop(&c->said, c->said.len / 2);
         }
         rlm_buf_add(&c->said, piece, (size_t)n);
+    }
+    return n;
+}
+
+/* What is left after its end. Bounded: a process that it started may go on writing. */
+static void take_said(struct child *c)
+{
+    size_t taken = 0;
+    ssize_t n = 1;
+    while (c->said_fd >= 0 && n > 0 && taken < 16 * MAX_SAID_BYTES) {
+        n = read_said(c);
+        taken += n > 0 ? (size_t)n : 0;
     }
 }
 
@@ -222,14 +233,8 @@ static void said_ready(void *arg, int events)
 {
     struct child *c = arg;
     (void)events;
-    char piece[4096];
-    ssize_t n = read(c->said_fd, piece, sizeof piece);
-    if (n > 0) {
-        if (c->said.len + (size_t)n > MAX_SAID_BYTES) {
-            rlm_buf_drop(&c->said, c->said.len / 2);
-        }
-        rlm_buf_add(&c->said, piece, (size_t)n);
-    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+    ssize_t n = read_said(c);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
         close_said(c);
     }
 }
@@ -489,7 +494,7 @@ void rlm_child_attach(struct rlm_transport *t)
     watch(c);
 }
 
-pid_t rlm_child_pid(const struct rlm_transport *t)
+bool rlm_child_alive(const struct rlm_transport *t)
 {
-    return rlm_process_pid(((const struct child *)t)->process);
+    return rlm_process_alive(((const struct child *)t)->process);
 }

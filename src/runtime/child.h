@@ -32,4 +32,5 @@ int rlm_child_start(rlm_loop *loop,
                     rlm_error **err);
 /* From now on what it says is read and its end is told to the session. */
 void rlm_child_attach(struct rlm_transport *t);
-pid_t rlm_child_pid(const struct rlm_transport *t);
+/* False as soon as its end has been noticed, which `spare_ended` tells on a later turn. */
+bool rlm_child_alive(const struct rlm_transport *t);

@@ -133,14 +133,16 @@ static void refill(void *arg)
 
 static struct rlm_transport *take_spare(struct subprocess *p)
 {
-    if (p->spares.len == 0) {
-        return NULL;
+    for (size_t i = 0; i < p->spares.len; i++) {
+        struct rlm_transport *t = p->spares.items[i];
+        if (rlm_child_alive(t)) {
+            rlm_vec_remove(&p->spares, i);
+            p->backoff_ms = 0;
+            rlm_timer_set(p->refill, 0);
+            return t;
+        }
     }
-    struct rlm_transport *t = p->spares.items[0];
-    rlm_vec_remove(&p->spares, 0);
-    p->backoff_ms = 0;
-    rlm_timer_set(p->refill, 0);
-    return t;
+    return NULL;
 }
 
 /* ---- the runtime ----------------------------------------------------------------------------- */
