@@ -252,7 +252,7 @@ static int new_journal(rlm_loop *loop,
                        rlm_journal **ret_journal,
                        rlm_error **err)
 {
-    rlm_journal *j;
+    rlm_journal *j = NULL;
     if (!RLM_NEW(j)) {
         return rlm_error_nomem(err);
     }
@@ -311,7 +311,7 @@ int rlm_journal_create(rlm_loop *loop,
                        rlm_journal **ret_journal,
                        rlm_error **err)
 {
-    rlm_journal *j;
+    rlm_journal *j = NULL;
     int r = new_journal(loop, path, options, &j, err);
     if (r < 0) {
         return r;
@@ -399,7 +399,7 @@ int rlm_journal_open(rlm_loop *loop,
                      rlm_error **err)
 {
     struct rlm_journal_scan found = {.damage = {.offset = -1}};
-    rlm_journal *j;
+    rlm_journal *j = NULL;
     int r = new_journal(loop, path, options, &j, err);
     if (r < 0) {
         return r;
