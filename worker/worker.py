@@ -1,7 +1,7 @@
 """The program inside every session: it holds an agent's namespace and runs its cells.
 
-The host starts `python3 -s -u -c STUB RFD WFD` with a cleared environment (PATH, HOME, LANG, TZ=UTC,
-PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from sys.path, reads
+The host starts `python3 -s -u -c STUB RFD WFD` with a cleared environment (PATH, HOME, LANG,
+TZ=UTC, PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from sys.path, reads
 u32 length and so many bytes of source from RFD, and runs that source, this file, in a module of its
 own with `protocol = (RFD, WFD)`. A host that forks warm interpreters runs the source without
 `protocol`, calls `preload()` once, and `serve(RFD, WFD)` in each child.
@@ -80,8 +80,8 @@ scan_json = json.JSONDecoder().scan_once
 monotonic = time.monotonic
 
 
-# Code of this file that calls the agent's, or that may be left at any point: where one of these is the
-# worker's innermost frame, an interrupt may be raised.
+# Code of this file that calls the agent's, or that may be left at any point: where one of these is
+# the worker's innermost frame, an interrupt may be raised.
 AGENT_BELOW = set()
 
 
@@ -139,7 +139,8 @@ class Failure(str):
         return (Failure, (self.reason, self.message, self.agent_id))
 
 
-AGENT_CLASSES = (CellEnded, CellInterrupted, InputNameError, HostCallError, ToolInterrupted, Failure)
+AGENT_CLASSES = (
+    CellEnded, CellInterrupted, InputNameError, HostCallError, ToolInterrupted, Failure)
 for _class in AGENT_CLASSES:
     _class.__module__ = "__main__"
 
@@ -238,7 +239,8 @@ class Output:
                 head = head[:limit // 2]
                 tail = tail[max(len(tail) - limit // 2, 0):]
         if omitted:
-            return "%s\n... [%s characters omitted] ...\n%s" % (head, format(omitted, ","), tail), omitted
+            gap = "\n... [%s characters omitted] ...\n" % format(omitted, ",")
+            return head + gap + tail, omitted
         return head + tail, 0
 
     def mark(self):
@@ -358,7 +360,7 @@ class OutputStream(io.TextIOBase):
         if now > output.next_look:
             output.next_look = now + PIPE_LOOK_SECONDS
             output.drain()
-            # Where a loop does nothing but print, the monitor gets its turn in drain() and nowhere else.
+            # Where a loop does nothing but print, the monitor gets its turn in drain() only.
             self.session.check_interrupt()
         chars = len(text)
         with output.lock:
@@ -545,8 +547,8 @@ class Channel:
             return ()
         if not data:
             leave()
-        if not self.buffer:
-            length, kind, flags, stream, sequence = HEADER.unpack_from(data) if len(data) >= 16 else (-1,) * 5
+        if not self.buffer and len(data) >= 16:
+            length, kind, flags, stream, sequence = HEADER.unpack_from(data)
             if len(data) == 16 + length and kind < TEXT and not flags:
                 self.check(kind, length, sequence)
                 return ((kind, data[16:]),)
@@ -559,7 +561,8 @@ class Channel:
                 return None
             return os.read(self.rfd, 65536)
         try:
-            data, ancillary, _, _ = self.socket.recvmsg(65536, 256, 0 if block else socket.MSG_DONTWAIT)
+            flags = 0 if block else socket.MSG_DONTWAIT
+            data, ancillary, _, _ = self.socket.recvmsg(65536, 256, flags)
         except BlockingIOError:
             return None
         except ConnectionError:
@@ -567,8 +570,7 @@ class Channel:
         if ancillary:
             for level, kind, content in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    numbers = struct.unpack("%di" % (len(content) // 4), content[:len(content) // 4 * 4])
-                    for fd in numbers:
+                    for fd, in struct.iter_unpack("i", content[:len(content) // 4 * 4]):
                         self.descriptors.append(move_high(fd))
                         os.close(fd)
         return data
@@ -576,7 +578,8 @@ class Channel:
     def check(self, kind, length, sequence):
         self.received += 1
         if sequence != self.received or length > MAX_PAYLOAD:
-            self.fatal("frame %d of kind %d came where frame %d was due" % (sequence, kind, self.received))
+            self.fatal("frame %d of kind %d came where frame %d was due"
+                       % (sequence, kind, self.received))
 
     def fatal(self, message):
         self.send_frame(FATAL, ('{"message":%s}' % quote(message)).encode()[:MAX_CONTROL])
@@ -674,8 +677,8 @@ class MappedText:
         libc = ctypes.CDLL(None, use_errno=True)
         self.mmap = libc.mmap
         self.mmap.restype = ctypes.c_void_p
-        self.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
-                              ctypes.c_long]
+        self.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int,
+                              ctypes.c_int, ctypes.c_long]
         self.untrack = ctypes.pythonapi.PyObject_GC_UnTrack
         self.untrack.argtypes = [ctypes.py_object]
         self.untrack.restype = None
@@ -748,17 +751,17 @@ class MappedText:
                 raise RuntimeError("a mapped text of width %d misbehaves" % width)
 
 
+def unit_codec(width):
+    return "latin-1" if width == 1 else "utf-%d-%s" % (width * 8, sys.byteorder[0] + "e")
+
+
 def encode_units(text, width):
     """The text as units of 1, 2 or 4 bytes in this machine's order."""
-    little = sys.byteorder == "little"
-    codec = {1: "latin-1", 2: "utf-16-le" if little else "utf-16-be", 4: "utf-32-le" if little else "utf-32-be"}
-    return text.encode(codec[width], "strict" if width == 1 else "surrogatepass")
+    return text.encode(unit_codec(width), "strict" if width == 1 else "surrogatepass")
 
 
 def decode_units(data, width):
-    little = sys.byteorder == "little"
-    codec = {1: "latin-1", 2: "utf-16-le" if little else "utf-16-be", 4: "utf-32-le" if little else "utf-32-be"}
-    return data.decode(codec[width], "strict" if width == 1 else "surrogatepass")
+    return data.decode(unit_codec(width), "strict" if width == 1 else "surrogatepass")
 
 
 CONTAINERS = {tuple: "$tuple", set: "$set", frozenset: "$frozenset"}
@@ -820,7 +823,7 @@ class Values:
         if key == "$blob":
             return self.by_hash[value]
         if key == "$failure":
-            return Failure(value.get("reason", ""), value.get("message", ""), value.get("agent_id", ""))
+            return Failure(*(value.get(k, "") for k in ("reason", "message", "agent_id")))
         if key == "$bytes":
             return base64.b64decode(value)
         if key == "$tuple":
@@ -865,7 +868,7 @@ class Values:
         if kind is dict:
             if all(type(k) is str and not k.startswith("$") for k in value):
                 return {k: encode(v, Path(path, k), depth, above) for k, v in value.items()}
-            return {"$dict": [[encode(k, Path(path, k), depth, above), encode(v, Path(path, k), depth, above)]
+            return {"$dict": [[encode(part, Path(path, k), depth, above) for part in (k, v)]
                               for k, v in value.items()]}
         items = [encode(v, Path(path, i), depth, above) for i, v in enumerate(value)]
         if kind is list:
@@ -877,8 +880,9 @@ class Values:
         if known is not None:
             return {"$blob": known}
         chars = len(value)
-        if chars < STREAM_FROM and (
-                chars * 4 < STREAM_FROM or len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM):
+        if chars * 4 < STREAM_FROM:
+            return value
+        if chars < STREAM_FROM and len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM:
             return value
         step = MAX_CHUNK // 4
         self.check_size(chars)
@@ -898,7 +902,8 @@ class Values:
     @staticmethod
     def check_size(size):
         if size > MAX_VALUE:
-            raise ValueError("a value of %s bytes is too large to send; the limit is 1 GiB" % format(size, ","))
+            raise ValueError("a value of %s bytes is too large to send; the limit is 1 GiB"
+                             % format(size, ","))
 
     def encode_other(self, value, path, depth, above):
         """Subclasses of plain types go as these; for everything else the error says what to do."""
@@ -960,7 +965,7 @@ def advice_for(value):
         return "; use .isoformat()" if hasattr(value, "isoformat") else "; use .total_seconds()"
     if isinstance(value, os.PathLike) or name in ("Decimal", "Fraction", "UUID"):
         return "; use str()"
-    if isinstance(value, collections.abc.Iterator) or name in ("range", "dict_keys", "dict_values", "dict_items"):
+    if isinstance(value, (range, collections.abc.Iterator, collections.abc.MappingView)):
         return "; use list()"
     if name in ("function", "builtin_function_or_method", "method"):
         return ""
@@ -1129,7 +1134,8 @@ class Session:
             self.pending[call.id] = call
             self.unanswered.add(call.id)
             texts.append('{"id":%d,%s' % (call.id, call.body))
-        payload = '{"calls":[%s],"pending":[%s]}' % (",".join(texts), ",".join(map(str, self.pending)))
+        payload = '{"calls":[%s],"pending":[%s]}' % (
+            ",".join(texts), ",".join(map(str, self.pending)))
         self.channel.send(SUSPENDED, payload.encode())
 
     def offer(self):
@@ -1150,7 +1156,8 @@ class Session:
 
     def new_call(self, name, args, kwargs):
         if self.forked:
-            raise RuntimeError("%s() works in the session's own process only, not in one that it forked" % name)
+            raise RuntimeError("%s() works in the session's own process only, not in one that it "
+                               "forked" % name)
         if self.ended:
             raise CellEnded("the answer was accepted")
         self.check_interrupt()
@@ -1269,8 +1276,9 @@ class Session:
         abandoned = list(self.pending.values()) + self.new_calls
         self.pending, self.new_calls = {}, []
         cancelled, self.unanswered = sorted(self.unanswered), set()
+        error = {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"}
         for call in abandoned:
-            call.answer(None, {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"})
+            call.answer(None, error)
         return ',"cancelled":%s' % cancelled if cancelled else ""
 
 
@@ -1400,7 +1408,8 @@ class Monitor:
         payload = '"output":%s,"omitted":%d}' % (quote(text), omitted)
         with session.lock:
             if text and session.in_cell:
-                session.channel.send_frame(OUTPUT, ('{"cell":%d,%s' % (session.cell, payload)).encode())
+                payload = '{"cell":%d,%s' % (session.cell, payload)
+                session.channel.send_frame(OUTPUT, payload.encode())
 
 
 def install_signals(session):
@@ -1415,7 +1424,7 @@ def install_signals(session):
         return False
 
     def on_interrupt(number, frame):
-        if session.interrupt is not None and session.in_cell and not session.forked and agent_is_at_work(frame):
+        if session.interrupt is not None and session.in_cell and agent_is_at_work(frame):
             session.raise_interrupt()
 
     def on_sigint(number, frame):
@@ -1612,7 +1621,8 @@ class Api:
     def make_query(self):
         def llm_query(prompt, model=None, output_schema=None):
             """Asks a model, without an agent; returns its reply. To be awaited."""
-            return self.coroutine("llm_query", (("prompt", prompt),), query_options(model, output_schema))
+            return self.coroutine("llm_query", (("prompt", prompt),),
+                                  query_options(model, output_schema))
 
         return mark_coroutine_function(publish(llm_query))
 
@@ -1639,10 +1649,9 @@ class Api:
 
     def tool(self, spec):
         """A proxied tool, with the signature that its schema describes."""
-        import inspect
-
         name = spec["name"]
         signature = signature_of(spec.get("parameters") or {})
+        takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         session = self.session
 
         def bind(args, kwargs):
@@ -1651,8 +1660,8 @@ class Api:
             except TypeError as e:
                 raise TypeError("%s() %s" % (name, e)) from None
             values = dict(bound.arguments)
-            values.update(values.pop("more", {}) if "more" in signature.parameters
-                          and signature.parameters["more"].kind is inspect.Parameter.VAR_KEYWORD else {})
+            if takes_more:
+                values.update(values.pop("more", {}))
             return values
 
         if spec.get("async"):
@@ -1714,7 +1723,7 @@ def signature_of(schema):
         if optional_seen and any(p.kind is kinds.KEYWORD_ONLY for p in parameters):
             kind = kinds.KEYWORD_ONLY
         parameters.append(kinds(name, kind, default=default))
-    if not properties or len(parameters) < len(properties) or schema.get("additionalProperties") not in (None, False):
+    if len(parameters) < max(len(properties), 1) or schema.get("additionalProperties"):
         parameters.append(kinds("more", kinds.VAR_KEYWORD))
     return inspect.Signature(parameters)
 
@@ -1735,12 +1744,13 @@ class Inputs(dict):
     """`INPUTS`: the inputs of this agent by name; cannot be changed."""
 
     def refuse(self, *args, **kwargs):
-        raise TypeError("INPUTS cannot be changed; keep your own values in variables of other names")
+        raise TypeError("INPUTS cannot be changed; keep your own values under other names")
 
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = refuse
 
     def __missing__(self, name):
-        raise KeyError("there is no input %r; the inputs are: %s" % (name, ", ".join(self) or "none"))
+        raise KeyError("there is no input %r; the inputs are: %s"
+                       % (name, ", ".join(self) or "none"))
 
     def __reduce__(self):
         return (dict, (dict(self),))
@@ -1825,7 +1835,7 @@ class Names:
         get = self.namespace.get
         for name, value in self.kept_items:
             if get(name) is not value:
-                return [self.lost(name) for name, value in self.kept_items if get(name) is not value]
+                return [self.lost(n) for n, v in self.kept_items if get(n) is not v]
         return ()
 
     def lost(self, name):
@@ -1855,7 +1865,8 @@ def guard_block(statements, here, everywhere):
         stored &= here
         checks = [keep_call(statement, stored)] if stored else []
         if isinstance(statement, FUNCTIONS):
-            statement.body = guard_block(statement.body, globals_of(statement) & everywhere, everywhere)
+            here_inside = globals_of(statement) & everywhere
+            statement.body = guard_block(statement.body, here_inside, everywhere)
         elif isinstance(statement, ast.ClassDef):
             statement.body = guard_block(statement.body, frozenset(), everywhere)
         else:
@@ -1869,7 +1880,8 @@ def guard_blocks_inside(statement, checks, here, everywhere):
     for field in ("body", "orelse", "finalbody"):
         block = getattr(statement, field, None)
         if isinstance(block, list) and block:
-            setattr(statement, field, (checks if field == "body" else []) + guard_block(block, here, everywhere))
+            first = checks if field == "body" else []
+            setattr(statement, field, first + guard_block(block, here, everywhere))
     for handler in getattr(statement, "handlers", ()):
         first = [keep_call(handler, {handler.name})] if handler.name in here else []
         handler.body = first + guard_block(handler.body, here, everywhere)
@@ -1926,7 +1938,8 @@ def collect_stores(node, names, in_comprehension):
         names.add(node.rest)
     inside = in_comprehension or isinstance(node, COMPREHENSIONS)
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, (ast.stmt, ast.ExceptHandler)) and type(child).__name__ != "match_case":
+        is_block = isinstance(child, (ast.stmt, ast.ExceptHandler))
+        if not is_block and type(child).__name__ != "match_case":
             collect_stores(child, names, inside)
 
 
@@ -2061,7 +2074,8 @@ class Cells:
         session.end_cell(error, notes)
 
     def run_code(self, body, last):
-        flags = (body.co_flags if body is not None else 0) | (last.co_flags if last is not None else 0)
+        flags = body.co_flags if body is not None else 0
+        flags |= last.co_flags if last is not None else 0
         if flags & IS_COROUTINE:
             value = run_in_loop(self.get_loop(), execute_in_loop(body, last, self.namespace))
         else:
@@ -2145,7 +2159,8 @@ class Cells:
         own = [n for n in names if n != "execute_in_loop"]
         if own:
             notes.append("%s still running at the end of the cell and cancelled: %s" % (
-                "1 task was" if len(own) == 1 else "%d tasks were" % len(own), ", ".join(sorted(own)[:20])))
+                "1 task was" if len(own) == 1 else "%d tasks were" % len(own),
+                ", ".join(sorted(own)[:20])))
         done, stubborn = run_in_loop(self.loop, asyncio.wait(tasks, timeout=SETTLE_SECONDS))
         for task in done:
             if not task.cancelled():
@@ -2234,10 +2249,10 @@ def render(error):
             kept = [f for f in part.stack if f.filename != WORKER_FILE]
             first = next((i for i, f in enumerate(kept) if f.filename.startswith("<cell ")), 0)
             part.stack[:] = kept[first:]
-            todo += [part.__cause__, part.__context__] + list(getattr(part, "exceptions", None) or ())
+            todo += [part.__cause__, part.__context__]
+            todo += getattr(part, "exceptions", None) or ()
         lines = list(report.format())
-        if not report.stack and lines and lines[0].startswith("Traceback") and report.__cause__ is None \
-                and report.__context__ is None:
+        if not report.stack and lines and lines[0].startswith("Traceback"):
             lines = list(report.format_exception_only())
         return cut_text("".join(lines))
     except Exception:
