@@ -246,15 +246,13 @@ static void flush_deferred(void *arg)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int new_journal(rlm_loop *loop,
-                       const char *path,
-                       const struct rlm_journal_options *options,
-                       rlm_journal **ret_journal,
-                       rlm_error **err)
+/* NULL when out of memory. */
+static rlm_journal *
+new_journal(rlm_loop *loop, const char *path, const struct rlm_journal_options *options)
 {
-    rlm_journal *j = NULL;
+    rlm_journal *j;
     if (!RLM_NEW(j)) {
-        return rlm_error_nomem(err);
+        return NULL;
     }
     j->loop = loop;
     j->dir_fd = j->fd = -1;
@@ -267,10 +265,9 @@ static int new_journal(rlm_loop *loop,
     }
     if (!j->path || (loop && (!j->timer || !j->defer))) {
         rlm_journal_close(j);
-        return rlm_error_nomem(err);
+        return NULL;
     }
-    *ret_journal = j;
-    return 0;
+    return j;
 }
 
 static int open_blobs(rlm_journal *j, rlm_error **err)
@@ -311,11 +308,11 @@ int rlm_journal_create(rlm_loop *loop,
                        rlm_journal **ret_journal,
                        rlm_error **err)
 {
-    rlm_journal *j = NULL;
-    int r = new_journal(loop, path, options, &j, err);
-    if (r < 0) {
-        return r;
+    rlm_journal *j = new_journal(loop, path, options);
+    if (!j) {
+        return rlm_error_nomem(err);
     }
+    int r;
     if (mkdir(path, 0700) < 0) {
         r = errno == EEXIST
                 ? rlm_error_set(err, RLM_E_EXISTS,
@@ -399,12 +396,11 @@ int rlm_journal_open(rlm_loop *loop,
                      rlm_error **err)
 {
     struct rlm_journal_scan found = {.damage = {.offset = -1}};
-    rlm_journal *j = NULL;
-    int r = new_journal(loop, path, options, &j, err);
-    if (r < 0) {
-        return r;
+    rlm_journal *j = new_journal(loop, path, options);
+    if (!j) {
+        return rlm_error_nomem(err);
     }
-    r = open_run(j, cut, &found, err);
+    int r = open_run(j, cut, &found, err);
     if (ret_damage) {
         *ret_damage = found.damage;
     }
