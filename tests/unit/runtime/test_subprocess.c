@@ -529,6 +529,16 @@ TEST(subprocess_carries_large_messages_both_ways)
     rlm_buf_adds(&value, "\"last\"]");
     give(1, value.ptr);
     CHECK_TEXT(wait_for("finished"), "finished ok: 500001 last\n|");
+    /* Code that is larger than a frame, stopped before the worker can have read it all. */
+    rlm_auto_buf struct rlm_buf code = RLM_BUF(8 << 20);
+    rlm_buf_adds(&code, "print('begun')\nwhile True: pass\n");
+    for (int i = 0; i < 100000; i++) {
+        rlm_buf_adds(&code, "# a line of no consequence\n");
+    }
+    start(code.ptr);
+    rlm_session_interrupt(t.session, "stop", RLM_STR("enough"), 20000);
+    CHECK_CONTAINS(wait_for("finished"), "finished CellInterrupted: ");
+    CHECK_TEXT(run("print(len(r))"), "finished ok: 500001\n|");
     end();
 }
 
@@ -710,4 +720,91 @@ TEST(subprocess_does_not_spin_on_a_broken_interpreter)
     CHECK_INT(stat(counter, &st), 0);
     CHECK(st.st_size >= 2 && st.st_size <= 2 * 5); /* at 0, 200, 600, 1400 ms */
     end();
+}
+
+/* ---- many at once ----------------------------------------------------------------------------- */
+
+enum { MANY = 10, CELLS = 20 };
+
+struct one {
+    rlm_session *session;
+    int64_t cell;
+    int wrong;
+    int *left;
+};
+
+static void next_cell(struct one *o)
+{
+    char code[64];
+    snprintf(code, sizeof code, "x = await llm_query(%d)\nprint(x)", (int)++o->cell);
+    CHECK_INT(rlm_session_start(o->session, o->cell, rlm_str_of(code), NULL), 0);
+}
+
+static void many_ready(void *arg, rlm_str json)
+{
+    next_cell(arg);
+}
+
+static void many_suspended(void *arg, const struct rlm_host_call *calls, size_t n)
+{
+    struct one *o = arg;
+    for (size_t i = 0; i < n; i++) {
+        int64_t asked = rlm_json_int(rlm_json_at(calls[i].args, 0), -1);
+        char value[32];
+        snprintf(value, sizeof value, "%d", (int)asked * 7);
+        struct rlm_call_result result = {.id = calls[i].id, .value_json = rlm_str_of(value)};
+        CHECK_INT(rlm_session_resume(o->session, &result, 1, NULL), 0);
+    }
+}
+
+static void many_finished(void *arg, const struct rlm_cell_finished *how)
+{
+    struct one *o = arg;
+    char expected[32];
+    int len = snprintf(expected, sizeof expected, "%d\n", (int)o->cell * 7);
+    o->wrong += !rlm_str_eq(how->output, (rlm_str){expected, (size_t)len});
+    if (o->cell < CELLS) {
+        next_cell(o);
+        return;
+    }
+    rlm_session_close(o->session);
+    if (--*o->left == 0) {
+        rlm_loop_stop(t.loop);
+    }
+}
+
+static void many_died(void *arg, const struct rlm_session_death *how)
+{
+    harness_fail(__FILE__, __LINE__, "%.*s", RLM_FMT(how->message));
+}
+
+TEST(subprocess_runs_many_sessions_at_once)
+{
+    static const struct rlm_session_events events = {many_ready, many_suspended, many_finished,
+                                                     many_died};
+    static struct one all[MANY];
+    int left = MANY;
+    begin();
+    t.spare = 3;
+    make_runtime();
+    struct rlm_session_options o = {
+        .blobs = t.blobs,
+        .open_json = RLM_STR("{\"protocol\":1,\"seed\":\"00\",\"agent_id\":\"root\",\"depth\":0,"
+                             "\"max_depth\":1,\"parent_agent_id\":\"\",\"env\":{},\"inputs\":{},"
+                             "\"tools\":[],\"file_tools\":false,\"output_schema\":false,"
+                             "\"limits\":{\"output_bytes\":1048576}}"),
+    };
+    for (int i = 0; i < MANY; i++) {
+        all[i].left = &left;
+        rlm_error *err = NULL;
+        rlm_session_open(t.runtime, &o, &events, &all[i], &all[i].session, &err);
+        CHECK_TEXT(rlm_error_message(err), "");
+    }
+    rlm_loop_run(t.loop);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_INT(all[i].wrong, 0);
+        CHECK_INT(all[i].cell, CELLS);
+    }
+    end();
+    CHECK_INT(children(), 0);
 }
