@@ -64,6 +64,13 @@ static size_t take_block(struct finder *f, const struct rlm_code_fence *fence, s
         forget(f);
         return b.next;
     }
+    rlm_str code;
+    if (runnable && !blank && !fence->info.len && b.open_end &&
+        !rlm_code_plain(rlm_code_body_of(&f->text, &b), &code)) {
+        /* The end of a block whose start is missing, and what follows is prose. */
+        f->scattered = true;
+        return b.next;
+    }
     f->openers++;
     f->closing_only = f->openers == 1 && blank && !fence->info.len && b.next == s.len;
     if (!runnable) {

@@ -19,10 +19,14 @@
  * - A first line that only repeats the tag (or is <code>, <tool_call> and the like) is dropped.
  * - A tagged fence behind a colon that ends a line of prose opens a block.
  *
+ * A bare fence that no bare fence closes may as well be an end whose start is missing: what follows
+ * it must be code by the rule for replies without a fence, below.
+ *
  * Reasoning, [THINK] or in any case <think>, <thinking>, <thought>, <reasoning>, <reflection>,
- * <analysis> or <scratchpad>, never runs: up to the matching end, to the end of the reply when there
- * is none, and from the start of the reply when there is only an end (the start stood in the prompt).
- * Such a tag inside a block is code; one right behind a quote or a backtick is only talked about.
+ * <analysis> or <scratchpad>, never runs: up to the matching end, to the end of the reply when
+ * there is none, and from the start of the reply when there is only an end (the start stood in the
+ * prompt). Such a tag inside a block is code; one right behind a quote or a backtick is only talked
+ * about.
  *
  * A reply without any fence runs when it is code alone: every logical line outside strings and
  * brackets begins as a Python statement does (NAME(..., NAME = ..., or a keyword with what belongs

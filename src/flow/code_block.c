@@ -77,6 +77,7 @@ void rlm_code_scan_text(struct rlm_code_reply *t, struct rlm_code_block *b, size
     }
     if (!close_glued(t, b, glued, s.len)) {
         close_block(b, s.len, s.len);
+        b->open_end = true;
     }
 }
 
@@ -192,6 +193,7 @@ void rlm_code_scan_python(struct rlm_code_reply *t, struct rlm_code_block *b, si
         if (inner == RLM_CODE_INNER_OPENS) {
             if (!close_glued(t, b, glued, pos)) {
                 close_block(b, pos, pos);
+                b->open_end = true;
             }
             return;
         }
@@ -202,6 +204,7 @@ void rlm_code_scan_python(struct rlm_code_reply *t, struct rlm_code_block *b, si
     }
     if (!close_glued(t, b, glued, s.len)) {
         close_block(b, s.len, s.len);
+        b->open_end = true;
     }
 }
 

@@ -18,6 +18,7 @@ struct rlm_code_block {
     struct rlm_code_fence fence;
     size_t start, end;  /* the body, its last line ending included */
     size_t next;        /* where prose goes on */
+    bool open_end;      /* no fence closes it: the reply or a tagged fence ends it */
     bool opened;        /* reasoning begins in it: its end is no news */
     bool was_reasoning; /* the end of reasoning that began before the block stands in it */
 };
