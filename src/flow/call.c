@@ -313,7 +313,8 @@ plain_json(rlm_run *run, const rlm_json *value, struct rlm_json_writer *w, rlm_e
         return 0;
     }
     const struct rlm_json_member *only = value->count == 1 ? value->members : NULL;
-    if (only && (rlm_str_is(only->key, "$tuple") || rlm_str_is(only->key, "$set"))) {
+    if (only && (rlm_str_is(only->key, "$tuple") || rlm_str_is(only->key, "$set") ||
+                 rlm_str_is(only->key, "$frozenset"))) {
         return plain_json(run, &only->value, w, err);
     }
     if (only && rlm_str_is(only->key, "$blob")) {

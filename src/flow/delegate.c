@@ -266,6 +266,40 @@ static bool refused(const struct rlm_agent *parent,
     return false;
 }
 
+/* A directory travels by the name of the parent's input; the child gets the list of its files. */
+static const rlm_json *resolve_directory(const rlm_json *parent_inputs, const rlm_json *value)
+{
+    rlm_str name = rlm_json_text(rlm_json_get(rlm_json_get(value, "$dir"), "name"), RLM_STR_NONE);
+    for (uint32_t i = 0; name.len && i < parent_inputs->count; i++) {
+        const rlm_json *own = &parent_inputs->members[i].value;
+        if (rlm_str_eq(rlm_json_text(rlm_json_get(rlm_json_get(own, "$dir"), "name"), RLM_STR("")),
+                       name)) {
+            return own;
+        }
+    }
+    return value;
+}
+
+static int put_inputs(const struct rlm_agent *parent,
+                      const rlm_json *inputs,
+                      struct rlm_buf *out,
+                      rlm_error **err)
+{
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *own;
+    struct rlm_json_writer w = {.buf = out};
+    if (!arena || rlm_json_parse(arena, parent->graph->inputs, &own, NULL) < 0) {
+        return rlm_error_nomem(err);
+    }
+    rlm_json_begin(&w, '{');
+    for (uint32_t i = 0; inputs && i < inputs->count; i++) {
+        rlm_json_key_str(&w, inputs->members[i].key);
+        rlm_json_put(&w, resolve_directory(own, &inputs->members[i].value));
+    }
+    rlm_json_end(&w, '}');
+    return rlm_buf_check(out, err);
+}
+
 static int start_child(struct rlm_agent *parent,
                        struct rlm_part *part,
                        const struct spec *spec,
@@ -273,13 +307,7 @@ static int start_child(struct rlm_agent *parent,
                        rlm_error **err)
 {
     rlm_auto_buf struct rlm_buf inputs = RLM_BUF(JSON_MAX);
-    struct rlm_json_writer w = {.buf = &inputs};
-    if (spec->inputs) {
-        rlm_json_put(&w, spec->inputs);
-    } else {
-        rlm_buf_adds(&inputs, "{}");
-    }
-    int r = rlm_buf_check(&inputs, err);
+    int r = put_inputs(parent, spec->inputs, &inputs, err);
     if (r < 0) {
         return r;
     }
@@ -342,8 +370,8 @@ static bool append_launch_node(struct rlm_call *call, enum rlm_node_type type)
 
 void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *host_call)
 {
-    struct spec *specs;
-    size_t n;
+    struct spec *specs = NULL;
+    size_t n = 0;
     rlm_error *err = NULL;
     if (read_specs(agent, host_call, &specs, &n, &err) < 0) {
         if (rlm_error_code(err) == RLM_E_NOMEM) {
