@@ -2,10 +2,10 @@
 
 #include "base/alloc.h"
 #include "base/buf.h"
+#include "model/http_head.h"
 #include "model/http_library.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -349,51 +349,6 @@ static void watch_limit(rlm_http *http, uint64_t at_ms)
 
 /* ---- the answer ---- */
 
-static rlm_str trim(rlm_str s)
-{
-    while (s.len && isspace((unsigned char)s.ptr[0])) {
-        s = rlm_str_sub(s, 1, s.len);
-    }
-    while (s.len && isspace((unsigned char)s.ptr[s.len - 1])) {
-        s.len--;
-    }
-    return s;
-}
-
-/* Seconds (a fraction is accepted) or a date. */
-static int64_t retry_after_ms(const rlm_http *http, const char *value, double unit_ms)
-{
-    char *end;
-    double number = strtod(value, &end);
-    if (end != value && *end == '\0' && number >= 0) {
-        double ms = number * unit_ms;
-        return ms < 1e15 ? (int64_t)ms : INT64_C(1000000000000000);
-    }
-    time_t when = http->curl.getdate(value, NULL);
-    if (when == (time_t)-1) {
-        return -1;
-    }
-    int64_t ms = (int64_t)when * 1000 - rlm_wall_us() / 1000;
-    return ms > 0 ? ms : 0;
-}
-
-static void take_header(rlm_http_call *call, const char *name, const char *value)
-{
-    if (strcasecmp(name, "content-type") == 0) {
-        size_t len = 0;
-        for (; len < sizeof call->answer.content_type - 1 && value[len] && value[len] != ';' &&
-               value[len] != ' ';
-             len++) {
-            call->answer.content_type[len] = (char)tolower((unsigned char)value[len]);
-        }
-        call->answer.content_type[len] = '\0';
-    } else if (strcasecmp(name, "retry-after-ms") == 0) {
-        call->answer.retry_after_ms = retry_after_ms(call->http, value, 1);
-    } else if (strcasecmp(name, "retry-after") == 0 && call->answer.retry_after_ms < 0) {
-        call->answer.retry_after_ms = retry_after_ms(call->http, value, 1000);
-    }
-}
-
 static size_t on_header(char *ptr, size_t size, size_t count, void *arg)
 {
     rlm_http_call *call = arg;
@@ -405,28 +360,7 @@ static size_t on_header(char *ptr, size_t size, size_t count, void *arg)
                       MAX_HEAD_BYTES / 1024);
         return 0;
     }
-    rlm_str line = trim((rlm_str){ptr, len});
-    char text[512];
-    if (rlm_str_starts(line, "HTTP/")) {
-        /* A head of its own for each interim answer: only the last one counts. */
-        const char *blank = memchr(line.ptr, ' ', line.len);
-        call->answer = (struct rlm_http_answer){.retry_after_ms = -1};
-        for (size_t i = blank ? (size_t)(blank - line.ptr) + 1 : line.len;
-             i < line.len && isdigit((unsigned char)line.ptr[i]) && call->answer.status < 1000;
-             i++) {
-            call->answer.status = call->answer.status * 10 + (line.ptr[i] - '0');
-        }
-        return len;
-    }
-    const char *colon = memchr(line.ptr, ':', line.len);
-    if (!colon || line.len >= sizeof text) {
-        return len; /* none that concerns us */
-    }
-    memcpy(text, line.ptr, line.len);
-    text[line.len] = '\0';
-    text[colon - line.ptr] = '\0';
-    rlm_str value = trim((rlm_str){colon + 1, (size_t)(line.ptr + line.len - colon) - 1});
-    take_header(call, text, text + (value.ptr - line.ptr));
+    rlm_http_head_line(&call->answer, (rlm_str){ptr, len}, call->http->curl.getdate);
     return len;
 }
 
@@ -498,7 +432,7 @@ int rlm_http_new(rlm_loop *loop, rlm_http **ret_http, rlm_error **err)
         return rlm_error_nomem(err);
     }
     http->loop = loop;
-    int r = http_library_open(&http->curl, err);
+    int r = rlm_http_library_open(&http->curl, err);
     if (r < 0) {
         free(http);
         return r;

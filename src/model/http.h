@@ -31,6 +31,7 @@ struct rlm_http_answer {
     int status;             /* 0: none came */
     char content_type[64];  /* in lower case, without parameters; "" when not said */
     int64_t retry_after_ms; /* Retry-After or retry-after-ms; -1: not said */
+    bool exact_retry_after; /* it was said in milliseconds */
     uint64_t body_bytes;    /* so far */
 };
 

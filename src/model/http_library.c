@@ -22,7 +22,7 @@ static const struct {
 #undef FUNCTION
 };
 
-int http_library_open(struct http_library *ret_library, rlm_error **err)
+int rlm_http_library_open(struct http_library *ret_library, rlm_error **err)
 {
     void *handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) {

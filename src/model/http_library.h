@@ -30,4 +30,4 @@ struct http_library {
 
 /* The library stays loaded until the process ends: it and OpenSSL register things that must not be
  * unloaded. RLM_E_UNSUPPORTED says what is missing. */
-int http_library_open(struct http_library *ret_library, rlm_error **err);
+int rlm_http_library_open(struct http_library *ret_library, rlm_error **err);

@@ -4,7 +4,9 @@
 
 #include <stdio.h>
 
-void remote_request(const struct remote_model *m, const char *url, struct rlm_http_request *request)
+void rlm_remote_request(const struct remote_model *m,
+                        const char *url,
+                        struct rlm_http_request *request)
 {
     *request = (struct rlm_http_request){
         .url = url,
@@ -18,7 +20,7 @@ void remote_request(const struct remote_model *m, const char *url, struct rlm_ht
     };
 }
 
-void remote_mask(const struct remote_model *m, rlm_error *take_error, rlm_error **err)
+void rlm_remote_mask(const struct remote_model *m, rlm_error *take_error, rlm_error **err)
 {
     rlm_autofree char *text = rlm_strdup(rlm_error_message(take_error));
     if (!text) {
@@ -83,7 +85,7 @@ static size_t bounded(const char *words)
     return len;
 }
 
-void remote_explain(const struct remote_model *m, const struct rlm_refusal *r, rlm_error **err)
+void rlm_remote_explain(const struct remote_model *m, const struct rlm_refusal *r, rlm_error **err)
 {
     char status[32] = "";
     char context[48] = "";
@@ -95,13 +97,7 @@ void remote_explain(const struct remote_model *m, const struct rlm_refusal *r, r
         snprintf(context, sizeof context, " of %lld tokens", (long long)r->context_tokens);
     }
     advise(m, r, advice, sizeof advice);
-    /* Masked whole, then bounded: a bound must not cut a secret into what is no longer known as one. */
-    rlm_autofree char *words = rlm_strdup(r->message ? r->message : "");
-    if (!words) {
-        rlm_error_nomem(err);
-        return;
-    }
-    rlm_refusal_mask(words, (const char *const *)m->secrets.items);
+    const char *words = r->message ? r->message : "";
     size_t len = bounded(words);
     while (*advice && len && (words[len - 1] == '.' || words[len - 1] == ' ')) {
         len--; /* our advice goes on in the same sentence */

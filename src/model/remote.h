@@ -31,15 +31,15 @@ struct remote_model {
 };
 
 /* Fills in what requests of this model have in common. */
-void remote_request(const struct remote_model *m,
-                    const char *url,
-                    struct rlm_http_request *request);
-/* The refusal as an error: what happened, to what, and what to do; masked. */
-void remote_explain(const struct remote_model *m,
-                    const struct rlm_refusal *refusal,
-                    rlm_error **err);
+void rlm_remote_request(const struct remote_model *m,
+                        const char *url,
+                        struct rlm_http_request *request);
+/* The refusal as an error: what happened, to what, and what to do. Not masked. */
+void rlm_remote_explain(const struct remote_model *m,
+                        const struct rlm_refusal *refusal,
+                        rlm_error **err);
 /* An error with the secrets masked in its text. Frees `take_error`. */
-void remote_mask(const struct remote_model *m, rlm_error *take_error, rlm_error **err);
+void rlm_remote_mask(const struct remote_model *m, rlm_error *take_error, rlm_error **err);
 
-int remote_check(rlm_model *m, struct rlm_check *check, rlm_error **err);
-void remote_check_stop(struct rlm_check *check);
+int rlm_remote_check(rlm_model *m, struct rlm_check *check, rlm_error **err);
+void rlm_remote_check_stop(struct rlm_check *check);

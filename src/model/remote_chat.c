@@ -56,7 +56,7 @@ static void finish(struct remote_chat *c, const char *reason)
 static void fail(struct remote_chat *c, struct rlm_chat_failure *failure, rlm_error *take_error)
 {
     rlm_autoerr rlm_error *masked = NULL;
-    remote_mask(model_of(c), take_error, &masked);
+    rlm_remote_mask(model_of(c), take_error, &masked);
     failure->error = masked;
     failure->usage_known = c->stream.usage_known;
     if (failure->usage_known) {
@@ -79,7 +79,7 @@ static void fail_refused(struct remote_chat *c,
         .context_tokens = refusal->context_tokens,
     };
     rlm_error *err = NULL;
-    remote_explain(model_of(c), refusal, &err);
+    rlm_remote_explain(model_of(c), refusal, &err);
     fail(c, &failure, err);
 }
 
@@ -362,7 +362,7 @@ static int send(struct remote_chat *c, rlm_error **err)
         return r;
     }
     struct rlm_http_request request;
-    remote_request(m, m->address.chat_url, &request);
+    rlm_remote_request(m, m->address.chat_url, &request);
     request.post = true;
     request.body = rlm_buf_str(&c->body);
     request.max_answer_bytes = MAX_ANSWER_BYTES;
@@ -376,10 +376,10 @@ static void on_cut(void *arg)
     finish(c, "cut");
 }
 
-int remote_chat_start(rlm_model *base,
-                      const struct rlm_chat_request *request,
-                      rlm_chat *chat,
-                      rlm_error **err)
+int rlm_remote_chat_start(rlm_model *base,
+                          const struct rlm_chat_request *request,
+                          rlm_chat *chat,
+                          rlm_error **err)
 {
     struct remote_model *m = (struct remote_model *)base;
     struct remote_chat *c = (struct remote_chat *)chat;
@@ -400,19 +400,19 @@ int remote_chat_start(rlm_model *base,
         r = c->cut ? send(c, err) : rlm_error_nomem(err);
     }
     if (r < 0) {
-        remote_chat_stop(chat);
+        rlm_remote_chat_stop(chat);
     }
     return r;
 }
 
-void remote_chat_cut(rlm_chat *chat)
+void rlm_remote_chat_cut(rlm_chat *chat)
 {
     struct remote_chat *c = (struct remote_chat *)chat;
     drop_call(c);
     rlm_defer_schedule(c->cut);
 }
 
-void remote_chat_stop(rlm_chat *chat)
+void rlm_remote_chat_stop(rlm_chat *chat)
 {
     struct remote_chat *c = (struct remote_chat *)chat;
     drop_call(c);

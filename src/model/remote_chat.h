@@ -23,9 +23,9 @@ struct remote_chat {
     bool changed_tokens, changed_stream_options, changed_temperature;
 };
 
-int remote_chat_start(rlm_model *m,
-                      const struct rlm_chat_request *request,
-                      rlm_chat *chat,
-                      rlm_error **err);
-void remote_chat_cut(rlm_chat *chat);
-void remote_chat_stop(rlm_chat *chat);
+int rlm_remote_chat_start(rlm_model *m,
+                          const struct rlm_chat_request *request,
+                          rlm_chat *chat,
+                          rlm_error **err);
+void rlm_remote_chat_cut(rlm_chat *chat);
+void rlm_remote_chat_stop(rlm_chat *chat);

@@ -92,7 +92,7 @@ on_end(void *arg, const struct rlm_http_answer *answer, const rlm_error *problem
         if (rlm_refusal_of_answer(answer->status, rlm_buf_str(&work->body), &refusal) < 0) {
             rlm_error_nomem(&found);
         } else {
-            remote_explain(m, &refusal, &found);
+            rlm_remote_explain(m, &refusal, &found);
             rlm_refusal_deinit(&refusal);
         }
     } else {
@@ -100,12 +100,12 @@ on_end(void *arg, const struct rlm_http_answer *answer, const rlm_error *problem
     }
     rlm_error *masked = NULL;
     if (found) {
-        remote_mask(m, found, &masked);
+        rlm_remote_mask(m, found, &masked);
     }
     rlm_check_finish(check, masked);
 }
 
-int remote_check(rlm_model *base, struct rlm_check *check, rlm_error **err)
+int rlm_remote_check(rlm_model *base, struct rlm_check *check, rlm_error **err)
 {
     static const struct rlm_http_events events = {on_data, on_end};
     const struct remote_model *m = (const struct remote_model *)base;
@@ -118,7 +118,7 @@ int remote_check(rlm_model *base, struct rlm_check *check, rlm_error **err)
     int r = rlm_hub_http(base->hub, &http, err);
     if (r == 0) {
         struct rlm_http_request request;
-        remote_request(m, m->address.models_url, &request);
+        rlm_remote_request(m, m->address.models_url, &request);
         if (request.first_byte_timeout_ms <= 0 ||
             request.first_byte_timeout_ms > CHECK_TIMEOUT_MS) {
             request.first_byte_timeout_ms = CHECK_TIMEOUT_MS;
@@ -134,7 +134,7 @@ int remote_check(rlm_model *base, struct rlm_check *check, rlm_error **err)
     return 0;
 }
 
-void remote_check_stop(struct rlm_check *check)
+void rlm_remote_check_stop(struct rlm_check *check)
 {
     struct check_work *work = check->work;
     if (work) {

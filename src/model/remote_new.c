@@ -208,11 +208,11 @@ static void remote_free(rlm_model *base)
 
 static const struct rlm_model_ops ops = {
     .chat_size = sizeof(struct remote_chat),
-    .start = remote_chat_start,
-    .cut = remote_chat_cut,
-    .stop = remote_chat_stop,
-    .check = remote_check,
-    .check_stop = remote_check_stop,
+    .start = rlm_remote_chat_start,
+    .cut = rlm_remote_chat_cut,
+    .stop = rlm_remote_chat_stop,
+    .check = rlm_remote_check,
+    .check_stop = rlm_remote_check_stop,
     .free = remote_free,
 };
 

@@ -89,7 +89,7 @@ static inline bool canned_answer(int fd, const struct canned *answer)
     }
     if (answer->end == CANNED_HOLD) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        poll(&p, 1, 10000);
+        poll(&p, 1, -1);
         return false;
     }
     if (answer->end == CANNED_RESET) {

@@ -228,14 +228,19 @@ TEST(retry_after_is_read)
          CANNED_KEEP},
         {{"HTTP/1.1 503 No\r\nRetry-After: Wed, 21 Oct 2015 07:28:00 GMT\r\nContent-Length: 0\r\n\r\n"},
          CANNED_KEEP},
+        {{"HTTP/1.1 429 No\r\nretry-after-ms: 1500\r\nRetry-After: 9\r\nContent-Length: 0\r\n\r\n"},
+         CANNED_KEEP},
         {{"HTTP/1.1 503 No\r\nRetry-After: soon\r\nContent-Length: 0\r\n\r\n"}, CANNED_KEEP}};
     static const struct {
         int code;
         int64_t ms;
-    } expected[] = {
-        {RLM_E_RATE_LIMIT, 7000}, {RLM_E_RATE_LIMIT, 1500}, {RLM_E_SERVER, 0}, {RLM_E_SERVER, -1}};
-    open_model(answers, 4, defaults());
-    for (size_t i = 0; i < 4; i++) {
+    } expected[] = {{RLM_E_RATE_LIMIT, 7000},
+                    {RLM_E_RATE_LIMIT, 1500},
+                    {RLM_E_SERVER, 0},
+                    {RLM_E_RATE_LIMIT, 1500},
+                    {RLM_E_SERVER, -1}};
+    open_model(answers, 5, defaults());
+    for (size_t i = 0; i < 5; i++) {
         struct chat_result r = ask((struct chat_result){0});
         CHECK(r.failed && r.failure.retry);
         CHECK_INT(r.code, expected[i].code);

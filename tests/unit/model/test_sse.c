@@ -58,6 +58,7 @@ TEST(events_do_not_depend_on_the_chunks)
     decodes("event: x\ndata: 1\ndata: 2\n\nevent: y\n\ndata: 3\n\n", "x|1\n2;|3;");
     decodes(": comment\nid: 4\nretry: 5\ndata\n\ndata:\n\n\n\n", "|;|;");
     decodes("data:  two blanks\nother: field\nnonsense\n\n", "| two blanks;");
+    decodes("event: x\r\ndata: 1\r\ndata: 2\r\n\r\ndata: 3\r\n\r\n", "x|1\n2;|3;");
     decodes("error: {}\n\ndata: x\n\n", "error|{};|x;");
     decodes("\n\n\r\r\r\n", "");
 }
