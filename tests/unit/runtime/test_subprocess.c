@@ -93,6 +93,7 @@ static void stop(void *arg)
 static void run_ms(uint64_t ms)
 {
     rlm_timer *timer = rlm_timer_new(t.loop, stop, t.loop);
+    CHECK(timer != NULL);
     rlm_timer_set(timer, ms);
     rlm_loop_run(t.loop);
     rlm_timer_free(timer);
