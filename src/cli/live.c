@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REDRAW_MS = 100, CLOCK_MS = 1000, PLAIN_COLUMNS = 160 };
+enum { REDRAW_MS = 100, CLOCK_MS = 1000, PLAIN_COLUMNS = 160, NOTICE_COLUMNS = 4000 };
 
 struct live {
     bool quiet;
@@ -74,11 +74,15 @@ static void log_line(live *l, const char *line)
     }
 }
 
-/* The code of an action stands in the reply before it, so a line of its own would say nothing new. */
+/* What says nothing new has no line: the code of an action stands in the reply before it, the task of a
+ * sub-agent in the line of its start. */
 static bool is_worth_a_line(const struct rlm_event *event)
 {
-    return event->type != RLM_EVENT_STATE && event->type != RLM_EVENT_DELTA &&
-           !(event->node && event->node->type == RLM_EXEC_ACTION);
+    bool repeated = event->node && (event->node->type == RLM_EXEC_ACTION ||
+                                    (event->node->type == RLM_USER_QUERY && event->node->seq == 0 &&
+                                     rlm_graph_parent(event->graph)));
+    return !repeated && event->type != RLM_EVENT_STATE && event->type != RLM_EVENT_DELTA &&
+           event->type != RLM_EVENT_GRAPH_CREATED;
 }
 
 static void erase(live *l)
@@ -102,13 +106,13 @@ void live_event(live *l, rlm_run *run, const struct rlm_event *event)
     }
     char *line;
     if (logged) {
-        options.width = 4000;
+        options.width = NOTICE_COLUMNS;
         line = rlm_view_event(event, &options);
         log_line(l, line ? line : "");
         free(line);
     }
     if (printed || noticed) {
-        options.width = noticed ? 2000 : PLAIN_COLUMNS;
+        options.width = event->type == RLM_EVENT_NOTICE ? NOTICE_COLUMNS : PLAIN_COLUMNS;
         line = rlm_view_event(event, &options);
         erase(l);
         fprintf(stderr, "%s%s\n", noticed ? "rlmflow: " : "", line ? line : "");
