@@ -23,9 +23,11 @@ struct rlm_http {
     struct http_library curl;
     CURLM *multi;
     rlm_timer *curl_timer;  /* libcurl's own */
+    rlm_defer *curl_now;    /* the same, for what is due at once */
     rlm_timer *limit_timer; /* the earliest time at which some call may pass a limit */
     uint64_t limit_timer_at_ms;
     rlm_http_call *calls;
+    size_t n_active;      /* calls that are not over */
     rlm_http_call *ready; /* have something to deliver, in order */
     rlm_http_call *ready_last;
     bool starved; /* a socket could not be watched */
@@ -103,11 +105,20 @@ static void detach(rlm_http_call *call)
     }
 }
 
+/* A timer that is set keeps the loop going: without calls there must be none. */
+static void end_stage(rlm_http_call *call)
+{
+    if (call->stage != OVER && --call->http->n_active == 0) {
+        rlm_timer_stop(call->http->limit_timer);
+    }
+    call->stage = OVER;
+    detach(call);
+}
+
 static void finish(rlm_http_call *call)
 {
     if (call->stage != OVER) {
-        call->stage = OVER;
-        detach(call);
+        end_stage(call);
         make_ready(call);
     }
 }
@@ -116,7 +127,7 @@ static void release(rlm_http_call *call)
 {
     rlm_http *http = call->http;
     unready(call);
-    detach(call);
+    end_stage(call);
     *(call->previous ? &call->previous->next : &http->calls) = call->next;
     if (call->next) {
         call->next->previous = call->previous;
@@ -228,6 +239,7 @@ static void destroy(rlm_http *http)
     }
     http->curl.global_cleanup();
     rlm_timer_free(http->curl_timer);
+    rlm_defer_free(http->curl_now);
     rlm_timer_free(http->limit_timer);
     free(http);
 }
@@ -309,10 +321,12 @@ static int watch_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void 
 static int set_curl_timer(CURLM *multi, long timeout_ms, void *arg)
 {
     rlm_http *http = arg;
-    if (timeout_ms < 0) {
-        rlm_timer_stop(http->curl_timer);
-    } else {
+    rlm_timer_stop(http->curl_timer);
+    rlm_defer_cancel(http->curl_now);
+    if (timeout_ms > 0) {
         rlm_timer_set(http->curl_timer, (uint64_t)timeout_ms);
+    } else if (timeout_ms == 0) {
+        rlm_defer_schedule(http->curl_now);
     }
     return 0;
 }
@@ -439,8 +453,9 @@ int rlm_http_new(rlm_loop *loop, rlm_http **ret_http, rlm_error **err)
     }
     http->multi = http->curl.multi_init();
     http->curl_timer = rlm_timer_new(loop, on_curl_timer, http);
+    http->curl_now = rlm_defer_new(loop, on_curl_timer, http);
     http->limit_timer = rlm_timer_new(loop, on_limit_timer, http);
-    if (!http->multi || !http->curl_timer || !http->limit_timer) {
+    if (!http->multi || !http->curl_timer || !http->curl_now || !http->limit_timer) {
         rlm_http_free(http);
         return rlm_error_nomem(err);
     }
@@ -549,6 +564,7 @@ int rlm_http_start(rlm_http *http,
         call->next->previous = call;
     }
     http->calls = call;
+    http->n_active++;
     /* No pause of a second for a "100 Continue" that most servers never send. */
     bool complete = add_header(call, "Expect:");
     for (const char *const *header = request->headers; complete && *header; header++) {
@@ -591,8 +607,7 @@ void rlm_http_call_free(rlm_http_call *call)
     }
     if (call->delivering) {
         call->freed = true; /* its callback is on the stack */
-        call->stage = OVER;
-        detach(call);
+        end_stage(call);
     } else {
         release(call);
     }
