@@ -212,8 +212,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct rlm_runtime_ops runtime_ops = {"fuzz", "none", fuzz_connect, NULL};
     static const struct rlm_session_events events = {on_ready, on_suspended, on_finished, on_died};
-    rlm_loop *loop;
-    rlm_blobs *blobs;
+    rlm_loop *loop = NULL;
+    rlm_blobs *blobs = NULL;
     memset(&w, 0, sizeof w);
     w.heard = RLM_FRAME_DECODER_INIT;
     require(rlm_loop_new(&loop, NULL) == 0 && rlm_blobs_open(NULL, &blobs, NULL) == 0);

@@ -516,6 +516,42 @@ TEST(subprocess_takes_slices_as_blobs)
     end();
 }
 
+TEST(subprocess_queues_descriptors_for_a_worker_that_does_not_read)
+{
+    begin_session();
+    start("import asyncio\n"
+          "r = await asyncio.gather(*[llm_query(i) for i in range(3)])\n"
+          "print(*map(len, r), r[1][-3:], r[2][-3:])");
+    wait_for("suspended");
+    char id[2][RLM_SHA256_HEX + 1], value[120];
+    for (int i = 0; i < 2; i++) {
+        char content[100000];
+        memset(content, 'a' + i, sizeof content);
+        const struct rlm_blob *blob;
+        CHECK_INT(
+            rlm_blobs_put(t.blobs, RLM_BLOB_TEXT, (rlm_str){content, sizeof content}, &blob, NULL),
+            0);
+        strcpy(id[i], blob->id);
+    }
+    /* The first result fills the socket, so that what follows has to wait in the queue. */
+    CHECK_INT(kill(t.pid, SIGSTOP), 0);
+    char *big = malloc(400003);
+    memset(big, 'x', 400002);
+    big[0] = big[400001] = '"';
+    big[400002] = '\0';
+    give(1, big);
+    free(big);
+    for (int i = 0; i < 2; i++) {
+        snprintf(value, sizeof value, "{\"$blob\":\"%s\"}", id[i]);
+        give(2 + i, value);
+    }
+    int waiting = count_descriptors();
+    CHECK_INT(kill(t.pid, SIGCONT), 0);
+    CHECK_CONTAINS(wait_for("finished"), "finished ok: 400000 100000 100000 aaa bbb\n|");
+    CHECK(count_descriptors() < waiting);
+    end();
+}
+
 TEST(subprocess_carries_large_messages_both_ways)
 {
     begin_session();
