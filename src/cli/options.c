@@ -197,6 +197,9 @@ take_from_file(void *arg, const char *table, const char *key, const char *value,
             return text_format("%s stands in the table [%s] or before all tables, not in [%s]", key,
                                option->group, table);
         }
+        if (!option->list && o->settings[i].source == FROM_FILE) {
+            return text_format("%s has more than one value", key);
+        }
         char *where = text_format("%s:%d", o->file, line);
         char *wrong = set(o, (enum option_id)i, value, FROM_FILE, where);
         free(where);

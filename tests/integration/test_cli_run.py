@@ -263,12 +263,12 @@ def test_flags_reach_the_server(run_rlmflow, server):
                     env={"OPENAI_API_KEY": "sk-one"})
     assert (r.code, r.stdout) == (0, "yes\n"), r.stderr
     request = server.requests[0]
-    assert request["body"]["model"] == "tiny"
-    assert request["body"]["temperature"] == 0.5
-    assert request["body"]["reasoning_effort"] == "low"
-    assert request["body"]["seed"] == 7
-    assert 1000 in (request["body"].get("max_tokens"), request["body"].get("max_completion_tokens"))
-    headers = {k.lower(): v for k, v in request["headers"].items()}
+    assert request.body["model"] == "tiny"
+    assert request.body["temperature"] == 0.5
+    assert request.body["reasoning_effort"] == "low"
+    assert request.body["seed"] == 7
+    assert 1000 in (request.body.get("max_tokens"), request.body.get("max_completion_tokens"))
+    headers = {k.lower(): v for k, v in request.headers.items()}
     assert headers["x-team"] == "a=b"
     assert headers["authorization"] == "Bearer sk-one"
 

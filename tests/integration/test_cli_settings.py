@@ -170,7 +170,8 @@ def test_what_the_file_may_hold(config, workspace):
     ("header = [1]", 1, "strings"), ("header = ['a=b' 'c=d']", 1, "comma"), ("[limits", 1, "]"),
     ("model = \"\"\"x\"\"\"", 1, "many lines"), ("model = {}", 1, "inline"), ("a\0b", 1, "UTF-8"),
     ("model = \"\\q\"", 1, "escape"), ("model = \"\\ud800\"", 1, "ud800"), ("= 3", 1, "key"),
-    ("input = 'x=1'", 1, "input"), ("header = ['a=b'", 1, "]"),
+    ("input = 'x=1'", 1, "input"), ("workers = 1\nworkers = 2", 2, "more than one"),
+    ("model = ['a', 'b']", 1, "more than one"), ("header = ['a=b'", 1, "array"),
 ])
 def test_faults_of_the_file_are_named_with_its_line(run_rlmflow, workspace, text, line, says_why):
     (workspace.cwd / "rlmflow.toml").write_text(text)
@@ -180,17 +181,17 @@ def test_faults_of_the_file_are_named_with_its_line(run_rlmflow, workspace, text
 
 # ---- secrets ----
 
-SECRETS = {"OPENAI_API_KEY": "sk-secret-1", "ANTHROPIC_API_KEY": "sk-secret-2",
-           "RLMFLOW_HEADER": "X-Key=secret-3\nX-Other=secret-4",
-           "OPENAI_BASE_URL": "http://user:secret-5@host/v1"}
+SECRETS = {"OPENAI_API_KEY": "sk-hush-1", "ANTHROPIC_API_KEY": "sk-hush-2",
+           "RLMFLOW_HEADER": "X-Key=hush-3\nX-Other=hush-4",
+           "OPENAI_BASE_URL": "http://user:hush-5@host/v1"}
 
 
 def test_config_and_doctor_mask_what_is_secret(run_rlmflow):
     for command in ("config", "doctor"):
-        r = run_rlmflow(command, "--header", "X-Flag=secret-6", "--proxy", "http://u:secret-7@p", env=SECRETS)
-        assert "secret" not in r.stdout + r.stderr
+        r = run_rlmflow(command, "--header", "X-Flag=hush-6", "--proxy", "http://u:hush-7@p", env=SECRETS)
+        assert "hush" not in r.stdout + r.stderr
     r = run_rlmflow("config", env=SECRETS)
-    assert "X-Key=****, X-Other=****" in r.stdout and "secret" not in r.stdout
+    assert "X-Key=****, X-Other=****" in r.stdout and "hush" not in r.stdout
     assert settings(r.stdout)["OPENAI_API_KEY"] == ("****", "environment")
 
 
@@ -203,12 +204,12 @@ def test_a_session_finds_no_secret_in_the_program_around_it(run_rlmflow, scripte
             "try: open(f'/proc/{os.getppid()}/status').read()\n"
             "except OSError: pass\n"
             "done(out.decode('utf-8', 'replace'))")
-    r = run_rlmflow("run", "go", "--model", scripted_model(says(code)), "--header", "X-Flag=secret-6",
-                    "--header=X-Second=secret-8", "--proxy", "http://u:secret-7@p", env=SECRETS)
+    r = run_rlmflow("run", "go", "--model", scripted_model(says(code)), "--header", "X-Flag=hush-6",
+                    "--header=X-Second=hush-8", "--proxy", "http://u:hush-7@p", env=SECRETS)
     assert r.code == 0 and "run\0go" in r.stdout, r.stderr
-    assert "secret" not in r.stdout
+    assert "hush" not in r.stdout
     for path in workspace.state.rglob("*"):
-        assert path.is_dir() or b"secret" not in path.read_bytes()
+        assert path.is_dir() or b"hush" not in path.read_bytes()
 
 
 def test_the_program_cannot_be_dumped(workspace, scripted_model):
@@ -226,7 +227,7 @@ def test_the_program_cannot_be_dumped(workspace, scripted_model):
 
 def test_doctor_passes_when_a_run_would_work(run_rlmflow, scripted_model, server):
     for model in (["--model", scripted_model(says("done(1)"))],
-                  ["--model", "tiny", "--base-url", server.base_url]):
+                  ["--model", "test-model", "--base-url", server.base_url]):
         r = run_rlmflow("doctor", *model, env={"OPENAI_API_KEY": "k"})
         assert r.code == 0, r.stdout
         assert "OPENAI_API_KEY yes, ANTHROPIC_API_KEY no" in r.stdout
