@@ -141,7 +141,7 @@ void rlm_agent_drop(struct rlm_agent *agent)
         agent->session = NULL;
         agent->session_ready = false;
     }
-    agent->cell_open = false;
+    agent->cell_open = agent->cell_unsent = false;
     rlm_agent_release_slot(agent);
 }
 
@@ -193,6 +193,11 @@ static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
         if (node->type == RLM_LLM_OUTPUT) {
             rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
             rlm_code_extract(node->content, &code, note);
+            if (memmem(node->metadata.ptr, node->metadata.len, "\"length\"", 8)) {
+                rlm_buf_adds(note, note->len ? " " : "");
+                rlm_buf_adds(note,
+                             "Your reply was cut off at its length limit; write less at once.");
+            }
             return;
         }
     }
@@ -285,7 +290,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         return;
     }
     bool in_cell = agent->cell_open;
-    agent->cell_open = false;
+    agent->cell_open = agent->cell_unsent = false;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
         finish_answered(agent, how->output);
@@ -328,6 +333,17 @@ static void open_session(struct rlm_agent *agent)
     rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
 }
 
+static void send_cell(struct rlm_agent *agent)
+{
+    rlm_error *err = NULL;
+    rlm_str code = rlm_graph_current(agent->graph)->code;
+    agent->cell_unsent = false;
+    if (rlm_session_start(agent->session, agent->cell, code, &err) < 0) {
+        finish_failed(agent, rlm_error_message(err));
+        rlm_error_free(err);
+    }
+}
+
 static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
 {
     if (from->type == RLM_LLM_OUTPUT) {
@@ -341,12 +357,13 @@ static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
     if (rlm_record_cell(agent, code) < 0) {
         return;
     }
-    rlm_error *err = NULL;
     agent->cell_open = true;
     rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
-    if (rlm_session_start(agent->session, agent->cell, code, &err) < 0) {
-        finish_failed(agent, rlm_error_message(err));
-        rlm_error_free(err);
+    if (agent->run->sync && agent->run->journal) {
+        agent->cell_unsent = true;
+        rlm_run_schedule(agent);
+    } else {
+        send_cell(agent);
     }
 }
 
@@ -486,6 +503,10 @@ static void finish_at_limit(struct rlm_agent *agent, const char *reason)
 void rlm_agent_step(struct rlm_agent *agent)
 {
     if (rlm_agent_finished(agent)) {
+        return;
+    }
+    if (agent->cell_unsent && agent->session) {
+        send_cell(agent);
         return;
     }
     if (agent->results.len) {

@@ -23,6 +23,7 @@ struct rlm_ask {
     uint64_t started_ms; /* of the attempt under way */
     uint64_t pieces;
     rlm_chat *chat; /* NULL: waits */
+    bool unsent;    /* reserved, but not sent until that is on disk */
     struct rlm_reservation held;
 };
 
@@ -169,6 +170,16 @@ static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, bool at_node)
     return rlm_record_settle(ask->options.agent, ask->id, usage, at_node) == 0;
 }
 
+/* A reservation of which nothing was sent. */
+static void settle_unsent(struct rlm_ask *ask)
+{
+    struct rlm_usage nothing = {0};
+    ask->unsent = false;
+    rlm_ledger_settle(&ask->run->ledger, &ask->held, &nothing);
+    rlm_record_settle(ask->options.agent, ask->id, &nothing, false);
+    ask->run->asks_in_flight--;
+}
+
 void rlm_ask_cancel(struct rlm_ask *ask)
 {
     if (!ask) {
@@ -182,6 +193,8 @@ void rlm_ask_cancel(struct rlm_ask *ask)
         };
         struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
         settle(ask, &usage, false);
+    } else if (ask->unsent) {
+        settle_unsent(ask);
     }
     rlm_run_poke(ask->run);
     ask_free(ask);
@@ -236,6 +249,22 @@ static struct rlm_usage usage_of_failure(const struct rlm_ask *ask,
     return rlm_ledger_judge(NULL, false, &ask->held, &traffic);
 }
 
+/* Some servers count the reply's bound into the context: the first answer is to ask for less. */
+static bool lower_output(struct rlm_ask *ask, const struct rlm_chat_failure *f)
+{
+    struct rlm_flow_model *model = ask->options.model;
+    int64_t fits = f->context_tokens / 4;
+    if (!f->context_tokens || ask->held.output_tokens <= fits || fits < RLM_LEDGER_LEAST_OUTPUT) {
+        return false;
+    }
+    model->max_output = fits;
+    rlm_run_notice(ask->run,
+                   "model %s has a context of %" PRId64 " tokens: at most %" PRId64
+                   " are asked for from now on",
+                   rlm_model_name(model->model), f->context_tokens, fits);
+    return true;
+}
+
 /* Too long for the model: leave the older half of the turns out. False: nothing is left to drop. */
 static bool drop_turns(struct rlm_ask *ask)
 {
@@ -261,7 +290,7 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
         return;
     }
     rlm_error *err = NULL;
-    if (rlm_error_code(f->error) == RLM_E_CONTEXT && drop_turns(ask)) {
+    if (rlm_error_code(f->error) == RLM_E_CONTEXT && (lower_output(ask, f) || drop_turns(ask))) {
         if (build_messages(ask, &err) < 0) {
             rlm_run_fail(ask->run, err);
             return;
@@ -295,7 +324,8 @@ static enum rlm_reserve_outcome reserve(struct rlm_ask *ask)
 {
     rlm_run *run = ask->run;
     struct rlm_ledger_rates *rates = &ask->options.model->rates;
-    int64_t wanted = run->flow->limits.max_output_tokens;
+    int64_t wanted = ask->options.model->max_output ? ask->options.model->max_output
+                                                    : run->flow->limits.max_output_tokens;
     enum rlm_reserve_outcome r =
         rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
     if (r != RLM_RESERVED || !ask->held.shrunk || !ask->options.turn || ask->options.final) {
@@ -319,6 +349,33 @@ static void refuse(struct rlm_ask *ask, bool by_cost)
     fail(ask, by_cost ? "cost" : "budget", err);
 }
 
+/* Sends what is reserved. True if the list of asks may have changed. */
+static bool send_reserved(struct rlm_ask *ask)
+{
+    struct rlm_chat_request request = {
+        .messages = ask->messages.items,
+        .n_messages = ask->messages.count,
+        .max_output_tokens = (int)ask->held.output_tokens,
+        .agent_id = ask->options.agent->graph->agent_id,
+        .turn = ask->options.turn,
+    };
+    rlm_error *err = NULL;
+    ask->pieces = 0;
+    ask->started_ms = rlm_now_ms();
+    if (rlm_chat_start(ask->options.model->model, &request, &chat_events, ask, &ask->chat, &err) <
+        0) {
+        settle_unsent(ask);
+        fail(ask, "failed", err);
+        rlm_error_free(err);
+        return true;
+    }
+    ask->unsent = false;
+    if (ask->options.turn) {
+        rlm_agent_set_state(ask->options.agent, RLM_AGENT_ASKING);
+    }
+    return false;
+}
+
 /* True if the list of asks may have changed. */
 static bool try_start(struct rlm_ask *ask)
 {
@@ -331,33 +388,29 @@ static bool try_start(struct rlm_ask *ask)
         refuse(ask, outcome == RLM_RESERVE_COST);
         return true;
     }
-    struct rlm_chat_request request = {
-        .messages = ask->messages.items,
-        .n_messages = ask->messages.count,
-        .max_output_tokens = (int)ask->held.output_tokens,
-        .agent_id = ask->options.agent->graph->agent_id,
-        .turn = ask->options.turn,
-    };
+    ask->unsent = true;
+    run->asks_in_flight++;
     if (rlm_record_reserve(ask->options.agent, ask->id, ask->options.model, &ask->held) < 0) {
         return false;
     }
-    rlm_error *err = NULL;
-    ask->pieces = 0;
-    ask->started_ms = rlm_now_ms();
-    if (rlm_chat_start(ask->options.model->model, &request, &chat_events, ask, &ask->chat, &err) <
-        0) {
-        struct rlm_usage nothing = {0};
-        rlm_ledger_settle(&run->ledger, &ask->held, &nothing);
-        rlm_record_settle(ask->options.agent, ask->id, &nothing, false);
-        fail(ask, "failed", err);
-        rlm_error_free(err);
-        return true;
+    if (run->sync && run->journal) {
+        run->unsent_asks = true;
+        rlm_run_poke(run);
+        return false;
     }
-    run->asks_in_flight++;
-    if (ask->options.turn) {
-        rlm_agent_set_state(ask->options.agent, RLM_AGENT_ASKING);
+    return send_reserved(ask);
+}
+
+void rlm_asks_send(rlm_run *run)
+{
+    if (!run->unsent_asks) {
+        return;
     }
-    return false;
+    run->unsent_asks = false;
+    for (size_t i = 0; i < run->asks.len && !run->stopping;) {
+        struct rlm_ask *ask = run->asks.items[i];
+        i = ask->unsent && send_reserved(ask) ? 0 : i + 1;
+    }
 }
 
 void rlm_asks_pump(rlm_run *run)
@@ -368,11 +421,12 @@ void rlm_asks_pump(rlm_run *run)
         if (run->asks_in_flight >= run->flow->limits.workers) {
             return;
         }
+        bool idle = !ask->chat && !ask->unsent;
         uint64_t wait =
-            ask->chat ? 0 : rlm_backoff_wait_ms(rlm_model_backoff(ask->options.model->model), now);
+            !idle ? 0 : rlm_backoff_wait_ms(rlm_model_backoff(ask->options.model->model), now);
         soonest = wait && wait < soonest ? wait : soonest;
         /* After a change of the list its order still holds: begin anew. */
-        i = !ask->chat && !wait && try_start(ask) ? 0 : i + 1;
+        i = idle && !wait && try_start(ask) ? 0 : i + 1;
     }
     if (soonest != UINT64_MAX && !run->stopping) {
         rlm_timer_set(run->ask_timer, soonest);

@@ -146,6 +146,7 @@ void rlm_run_end(rlm_run *run)
 static void turn_now(rlm_run *run)
 {
     let_go(run);
+    rlm_asks_send(run);
     while (run->ready.len && !run->stopping) {
         __typeof__(run->ready) ready = run->ready;
         memset(&run->ready, 0, sizeof run->ready);
@@ -185,7 +186,7 @@ static void turn(void *arg)
         return;
     }
     /* With `sync` nothing acts on a record before it is on disk. */
-    if (run->sync && run->journal && run->ready.len && !run->stopping) {
+    if (run->sync && run->journal && (run->ready.len || run->unsent_asks) && !run->stopping) {
         rlm_error *err = NULL;
         if (rlm_journal_flush(run->journal, flushed, run, &err) == 0) {
             run->flushing = true;

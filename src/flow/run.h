@@ -27,7 +27,10 @@ struct rlm_flow_model {
     char *name;
     rlm_model *model;
     struct rlm_ledger_rates rates;
-    bool answered; /* the server has answered before: worth more patience when it fails */
+    bool answered;      /* the server has answered before: worth more patience when it fails */
+    int64_t max_output; /* of a reply where the context is too short for the limit; 0: the limit */
+    int64_t
+        max_output; /* tokens of a reply, where its context is too short for the limit; 0: the limit */
 };
 
 struct rlm_flow {
@@ -94,7 +97,8 @@ struct rlm_agent {
     char *lost;   /* the session died between two cells: what the model has not been told yet */
     int64_t cell; /* number of the last one started */
     bool cell_open;
-    char *answer; /* accepted by done(): what the agent ends with once the cell has unwound */
+    bool cell_unsent; /* with `sync`: it starts when its record is on disk */
+    char *answer;     /* accepted by done(): what the agent ends with once the cell has unwound */
     size_t answer_len;
     RLM_VEC(struct rlm_call *) calls;
     RLM_VEC(struct rlm_call_result) results; /* answered, to be delivered; texts are owned */
@@ -124,7 +128,8 @@ struct rlm_run {
 
     RLM_VEC(struct rlm_agent *) ready;
     rlm_defer *turn;
-    bool flushing;                          /* a turn waits for its records to be on disk */
+    bool flushing;    /* a turn waits for its records to be on disk */
+    bool unsent_asks; /* with `sync`: reserved, to be sent when that is on disk */
     RLM_VEC(struct rlm_agent *) slot_queue; /* parents that resume stand in front */
     int slots_held;
     RLM_VEC(struct rlm_ask *) asks; /* all that are under way, in order of their start */
@@ -276,6 +281,8 @@ int rlm_ask_start(const struct rlm_ask_options *options, struct rlm_ask **ret_as
 void rlm_ask_cancel(struct rlm_ask *ask);
 /* Starts what may start: called when a width, the ledger or a pause has changed. */
 void rlm_asks_pump(rlm_run *run);
+/* With `sync`: sends what has been reserved; the reservations are on disk. */
+void rlm_asks_send(rlm_run *run);
 bool rlm_ask_in_flight(const struct rlm_ask *ask);
 
 /* ---- record.c: the records of flow; each returns 0 or has failed the run ---- */
