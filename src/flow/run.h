@@ -29,8 +29,6 @@ struct rlm_flow_model {
     struct rlm_ledger_rates rates;
     bool answered;      /* the server has answered before: worth more patience when it fails */
     int64_t max_output; /* of a reply where the context is too short for the limit; 0: the limit */
-    int64_t
-        max_output; /* tokens of a reply, where its context is too short for the limit; 0: the limit */
 };
 
 struct rlm_flow {
