@@ -1,0 +1,176 @@
+"""inputs.py BUILD [MIB=1024]: big text inputs beside `cp`, `openssl sha256` and `split`.
+
+For each kind of text: from the start of the program to the end of its first cell (which asks for the
+length), beside `cp` + `openssl sha256` of as many bytes as a code point of that text takes in memory.
+Then 64 children that get the whole text, and what it costs in memory; then 64 that get slices, beside
+`split` + `openssl sha256`. Files lie in TMPDIR; three rounds, medians.
+"""
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+build = pathlib.Path(sys.argv[1]).resolve()
+MIB = int(sys.argv[2]) if len(sys.argv) > 2 else 1024
+ROUNDS = 3
+work = pathlib.Path(tempfile.mkdtemp(prefix="rlmflow-bench-"))
+
+
+def timed(argv, **kw):
+    start = time.perf_counter()
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **kw)
+    return time.perf_counter() - start
+
+
+def fill(path, line, mib):
+    block = line.encode() * (1 + (1 << 20) // len(line.encode()))
+    with open(path, "wb") as out:
+        for _ in range(mib):
+            out.write(block)
+    return os.path.getsize(path)
+
+
+def script(text):
+    path = work / "script"
+    path.write_text(text)
+    return f"script:{path}"
+
+
+def run(model, source, name, *more):
+    out = work / f"{name}.rlm"
+    shutil.rmtree(out, ignore_errors=True)
+    argv = [build / "rlmflow", "run", "go", "--input", f"text=@{source}", "--model", model, "-o", out,
+            "--quiet", "--python", "/usr/bin/python3", *more]
+    start = time.perf_counter()
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    took = time.perf_counter() - start
+    shutil.rmtree(out, ignore_errors=True)
+    return took, done.stdout.strip()
+
+
+def floor(path):
+    copy = work / "copy"
+    took = []
+    for _ in range(ROUNDS):
+        took.append(timed(["cp", "--reflink=never", path, copy]) + timed(["openssl", "sha256", path]))
+        copy.unlink()
+    return statistics.median(took)
+
+
+def first_cell(kind, line, mib, width):
+    source = work / "source"
+    size = fill(source, line, mib)
+    chars = len(source.read_text()) if mib <= 256 else None
+    reply = script("@reply\n```repl\ndone(len(text))\n```\n")
+    took = []
+    for _ in range(ROUNDS):
+        seconds, answer = run(reply, source, "first")
+        took.append(seconds)
+        assert chars is None or int(answer) == chars, (answer, chars)
+    wide = work / "wide"
+    n = int(answer) * width
+    if n == size:
+        wide = source
+    else:
+        fill(wide, "x" * 64, n >> 20)
+    base = floor(wide)
+    ours = statistics.median(took)
+    print(f"{kind:9} {size >> 20:5} MiB, {n >> 20:5} MiB in memory: to the first cell {ours:.2f} s, "
+          f"cp + sha256 of these {base:.2f} s, ratio {ours / base:.2f}", flush=True)
+    for path in {source, wide}:
+        path.unlink()
+
+
+def descendants(pid):
+    kids = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                stat = open(f"/proc/{entry}/stat").read()
+            except OSError:
+                continue
+            kids.setdefault(int(stat[stat.rindex(")") + 2:].split()[1]), []).append(int(entry))
+    todo, seen = [pid], []
+    while todo:
+        for kid in kids.get(todo.pop(), []):
+            seen.append(kid)
+            todo.append(kid)
+    return seen
+
+
+def pss_kib(pids):
+    total = 0
+    for pid in pids:
+        try:
+            for line in open(f"/proc/{pid}/smaps_rollup"):
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+        except OSError:
+            pass
+    return total
+
+
+def shared(mib):
+    source = work / "source"
+    fill(source, "The quick brown fox jumps over the lazy dog.\n", mib)
+    code = ('r = await launch_subagents([{"query": "q", "inputs": %s}] * 64)\n'
+            'done(len(set(r)))')
+    reply = "@reply agent=root\n```repl\n%s\n```\n@reply\n```repl\n%s\n```\n"
+    child = 'import time\nn = text.count("fox") if "text" in INPUTS else 0\ntime.sleep(4)\ndone(n)'
+    peaks = {}
+    for name, inputs in (("without", "{}"), ("with", '{"text": text}')):
+        peak = [0]
+        proc = subprocess.Popen([build / "rlmflow", "run", "go", "--input", f"text=@{source}", "--model",
+                                 script(reply % (code % inputs, child)), "-o", work / f"{name}.rlm", "--quiet",
+                                 "--workers", "64", "--python", "/usr/bin/python3"], stdout=subprocess.PIPE)
+
+        def watch():
+            while proc.poll() is None:
+                peak[0] = max(peak[0], pss_kib(descendants(proc.pid)))
+                time.sleep(0.5)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        proc.communicate()
+        watcher.join()
+        peaks[name] = peak[0]
+        shutil.rmtree(work / f"{name}.rlm")
+    print(f"64 children that read {mib} MiB: PSS of all workers {peaks['with'] >> 10} MiB, "
+          f"without the input {peaks['without'] >> 10} MiB, so the input costs "
+          f"{(peaks['with'] - peaks['without']) / 1024 / mib:.2f} of its size", flush=True)
+    source.unlink()
+
+
+def slices(mib):
+    source = work / "source"
+    fill(source, "The quick brown fox jumps over the lazy dog.\n", mib)
+    model = script("@reply agent=root\n```repl\nn = len(text) // 64 + 1\n"
+                   'r = await launch_subagents([{"query": "q", "inputs": {"part": text[i * n:(i + 1) * n]}} '
+                   "for i in range(64)])\ndone(sum(map(int, r)))\n```\n@reply\n```repl\ndone(len(part))\n```\n")
+    took, base, parts = [], [], work / "parts"
+    for _ in range(ROUNDS):
+        took.append(run(model, source, "slices", "--workers", "64")[0])
+        parts.mkdir()
+        base.append(timed(["split", "-n", "64", source, parts / "p"]) +
+                    timed(["sh", "-c", "openssl sha256 p*"], cwd=parts))
+        shutil.rmtree(parts)
+    ours, theirs = statistics.median(took), statistics.median(base)
+    print(f"64 children with slices of {mib} MiB: whole run {ours:.2f} s; split + sha256 {theirs:.2f} s "
+          f"(and the input itself must be taken in before), ratio {ours / theirs:.2f}", flush=True)
+    source.unlink()
+
+
+try:
+    first_cell("ASCII", "The quick brown fox jumps over the lazy dog.\n", MIB, 1)
+    first_cell("Latin-1", "Der flinke Fuchs springt über den trägen Hund.\n", MIB, 1)
+    first_cell("Cyrillic", "Съешь ещё этих мягких французских булок.\n", MIB, 2)
+    first_cell("an emoji", "The quick brown fox jumps over the lazy dog \U0001F415.\n", MIB // 4, 4)
+    shared(MIB)
+    slices(MIB)
+finally:
+    shutil.rmtree(work)
