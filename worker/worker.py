@@ -1503,7 +1503,12 @@ def install_asyncio(session):
     @calls_agent
     def run(main, **options):
         if asyncio._get_running_loop() is None:
-            return original_run(main, **options)
+            try:
+                return original_run(main, **options)
+            finally:
+                # asyncio.run leaves the thread without a loop, which get_event_loop() then misses.
+                if _thread.get_ident() == MAIN_THREAD and session.in_cell:
+                    session.get_loop()
         outcome = []
         context = contextvars.copy_context()
 
@@ -2007,6 +2012,7 @@ class Cells:
         self.names = Names(self.namespace)
         setattr(builtins, KEEP, self.names.keep)
         self.loop = None
+        session.get_loop = self.get_loop
         self.futures = 0
         self.never_awaited = []
         warnings._warn_unawaited_coroutine = self.note_unawaited
@@ -2183,6 +2189,8 @@ class Cells:
         """The ERROR of an exception that ended the cell."""
         message = describe_message(error)
         name = type(error).__name__
+        if isinstance(error, SyntaxError) and error.text is None and error.lineno:
+            error.text = linecache.getline(error.filename or "", error.lineno) or None
         if isinstance(error, SystemExit):
             message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
                 "" if error.code is None else ": %s" % message)

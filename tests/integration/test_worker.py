@@ -171,6 +171,8 @@ def test_a_syntax_error_points_at_its_place(host):
     assert error["type"] == "SyntaxError"
     assert "line 2" in error["traceback"] and "if x" in error["traceback"] and "^" in error["traceback"]
     assert "Traceback" not in error["traceback"]
+    error = host.run("x = 1\nreturn x")["error"]
+    assert error["type"] == "SyntaxError" and "    return x" in error["traceback"]
     assert host.run("a\0b")["error"]["type"] in ("SyntaxError", "ValueError")
 
 
@@ -316,6 +318,7 @@ def test_asyncio_composes_calls_and_suspends_once(host):
     "t = asyncio.ensure_future(llm_query('q'))\nawait asyncio.sleep(0)\nawait t",
     "asyncio.Runner().run(llm_query('q')) if hasattr(asyncio, 'Runner') else asyncio.run(llm_query('q'))",
     "l = asyncio.new_event_loop()\nl.run_until_complete(llm_query('q'))",
+    "asyncio.run(asyncio.sleep(0))\nasyncio.get_event_loop().run_until_complete(llm_query('q'))",
     "await asyncio.get_running_loop().run_in_executor(None, lambda: asyncio.run(llm_query('q')))",
 ])
 def test_every_way_to_await(host, code):
