@@ -48,7 +48,7 @@ static int width_of(int32_t c)
 /* Moves behind what follows an ESC: a CSI sequence, a string such as OSC, or one character. */
 static void skip_escape(rlm_str text, size_t *pos)
 {
-    char kind = *pos < text.len ? text.ptr[(*pos)++] : 0;
+    char kind = *pos < text.len ? text.ptr[(*pos)++] : 0; /* a NUL is hidden anyway */
     if (kind == '[') {
         while (*pos < text.len && (unsigned char)text.ptr[*pos] >= 0x20 &&
                (unsigned char)text.ptr[*pos] < 0x40) {
@@ -69,8 +69,8 @@ static void skip_escape(rlm_str text, size_t *pos)
             (*pos)++;
         }
         *pos = *pos > text.len ? text.len : *pos;
-    } else if ((unsigned char)kind >= 0x80 || (unsigned char)kind < 0x20) {
-        (*pos)--;
+    } else if (kind && ((unsigned char)kind >= 0x80 || (unsigned char)kind < 0x20)) {
+        (*pos)--; /* no part of a sequence */
     }
 }
 
@@ -99,14 +99,23 @@ static void add(struct rlm_plain *p, int32_t c)
     p->column += width_of(c);
 }
 
+/* True when a character that takes a column comes at `pos` or later. */
+static bool takes_more(rlm_str text, size_t pos)
+{
+    int32_t c;
+    do {
+        c = next_visible(text, &pos);
+    } while (c != -2 && width_of(c) == 0);
+    return c != -2;
+}
+
 void rlm_plain_put(struct rlm_plain *p, rlm_str text)
 {
     size_t pos = 0;
-    int32_t c = p->full ? -2 : next_visible(text, &pos);
-    while (c != -2 && p->out->status == 0) {
-        int32_t after = next_visible(text, &pos);
+    int32_t c;
+    while (!p->full && p->out->status == 0 && (c = next_visible(text, &pos)) != -2) {
         int room = p->width - p->column - width_of(c);
-        if (p->width && (room < 0 || (room == 0 && after != -2))) {
+        if (p->width && (room < 0 || (room == 0 && width_of(c) && takes_more(text, pos)))) {
             if (p->column < p->width) {
                 add(p, 0x2026);
             }
@@ -114,7 +123,6 @@ void rlm_plain_put(struct rlm_plain *p, rlm_str text)
             return;
         }
         add(p, c);
-        c = after;
     }
 }
 

@@ -166,7 +166,7 @@ def test_what_the_file_may_hold(config, workspace):
 @pytest.mark.parametrize("text, line, says_why", [
     ("max_depth 3", 1, "="), ("max_depth = x", 1, "x"), ("\n\nmodel = \"a", 3, "quote"),
     ("max_dept = 3", 1, 'did you mean "max-depth"?'), ("[limits]\nmodel = \"a\"", 2, "[model]"),
-    ("max_depth = 3 4", 1, "behind"), ("max_depth = 1\nmax_depth = \"deep\"", 2, "deep"),
+    ("max_depth = 3 4", 1, "behind"), ("max_iters = 1\nmax_depth = \"deep\"", 2, "deep"),
     ("header = [1]", 1, "strings"), ("header = ['a=b' 'c=d']", 1, "comma"), ("[limits", 1, "]"),
     ("model = \"\"\"x\"\"\"", 1, "many lines"), ("model = {}", 1, "inline"), ("a\0b", 1, "UTF-8"),
     ("model = \"\\q\"", 1, "escape"), ("model = \"\\ud800\"", 1, "ud800"), ("= 3", 1, "key"),
