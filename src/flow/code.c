@@ -53,8 +53,6 @@ static size_t take_block(struct finder *f, const struct rlm_code_fence *fence, s
     bool runnable = rlm_code_has_runnable_tag(fence->info) || is_bare(fence->info);
     if (runnable) {
         b.start = rlm_code_skip_echo(s, b.start);
-    }
-    if (runnable && !f->found) {
         rlm_code_scan_python(&f->text, &b, b.start);
     } else {
         rlm_code_scan_text(&f->text, &b, b.start);

@@ -100,7 +100,7 @@ TEST(replies_of_models)
 
 TEST(awkward_replies)
 {
-    check_file("awkward-replies.jsonl", 240);
+    check_file("awkward-replies.jsonl", 260);
 }
 
 /* ---- what the files cannot hold ---- */
@@ -163,10 +163,10 @@ TEST(no_reply_at_all)
     CHECK_STR(rlm_buf_str(&note), "Nothing ran: your reply is empty." HOW);
 }
 
-/* With work in the square of the length each of these would take hours; the harness ends it. */
+/* First once, then up to half the length, then to the end. With work in the square of the length each of these would take hours; the harness ends it. */
 TEST(hostile_replies_take_linear_time)
 {
-    static const char *const parts[][2] = {
+    static const char *const parts[][3] = {
         {"", "`"},
         {"", "```\n"},
         {"", "```repl\n"},
@@ -197,6 +197,10 @@ TEST(hostile_replies_take_linear_time)
         {"", "\\\n"},
         {"", "<code>"},
         {"<code>", "</code>"},
+        {"", "<think></think>", "a"},
+        {"", "<think></think>", "`"},
+        {"", "<think></think>~~~`", "`"},
+        {"", "<think></think> ", " "},
     };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         rlm_auto_buf struct rlm_buf reply = RLM_BUF(TEXT_MAX), code = RLM_BUF(TEXT_MAX),
@@ -204,6 +208,9 @@ TEST(hostile_replies_take_linear_time)
         rlm_buf_adds(&reply, parts[i][0]);
         while (reply.len < HOSTILE_BYTES) {
             rlm_buf_adds(&reply, parts[i][1]);
+        }
+        while (parts[i][2] && reply.len < 2 * HOSTILE_BYTES) {
+            rlm_buf_adds(&reply, parts[i][2]);
         }
         CHECK(rlm_code_extract(rlm_buf_str(&reply), &code, &note) >= 0);
         CHECK(note.len < 300);
