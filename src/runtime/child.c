@@ -473,11 +473,11 @@ int rlm_child_start(rlm_loop *loop,
     close_far_ends(&far);
     if (r == 0) {
         char length[4];
-        rlm_frame_put_u32(length, (uint32_t)rlm_worker_source_size);
+        rlm_frame_put_u32(length, (uint32_t)options->worker.len);
         r = child_send(&c->transport, length, sizeof length, -1, err);
     }
     if (r == 0) {
-        r = child_send(&c->transport, rlm_worker_source, rlm_worker_source_size, -1, err);
+        r = child_send(&c->transport, options->worker.ptr, options->worker.len, -1, err);
     }
     if (r < 0) {
         child_free(&c->transport);

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/vec.h"
 #include "runtime/child.h"
+#include "runtime/compiled.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@ struct subprocess {
     RLM_VEC(struct rlm_transport *) spares;
     rlm_timer *refill;
     uint64_t backoff_ms; /* 0: the last spare worker was good */
+    rlm_compiled *compiled;
+    bool started_one;
     char *buffer;
 };
 
@@ -60,7 +63,13 @@ static int start_worker(struct subprocess *p,
 {
     /* -s: no user site-packages; never -I or -E, which would ignore PYTHONHASHSEED. */
     const char *argv[] = {p->python, "-s", "-u", "-c", NULL};
+    /* A run of one session would only wait for it; from the second on it pays. */
+    if (p->started_one) {
+        rlm_compiled_begin(p->compiled);
+    }
+    p->started_one = true;
     struct rlm_child_options options = {
+        .worker = rlm_compiled_payload(p->compiled),
         .argv = argv,
         .env = (const char *const *)p->env.items,
         .working_directory = working_directory,
@@ -106,12 +115,18 @@ static void spare_ended(void *arg, struct rlm_transport *t)
     back_off(p);
 }
 
+static void compiled(void *arg)
+{
+    struct subprocess *p = arg;
+    rlm_timer_set(p->refill, 0);
+}
+
 /* One a turn: starting takes about a millisecond of the loop. What fails here fails again, and is
  * told, when a session is opened. */
 static void refill(void *arg)
 {
     struct subprocess *p = arg;
-    if (p->spares.len >= (size_t)p->wanted_spares) {
+    if (p->spares.len >= (size_t)p->wanted_spares || rlm_compiled_is_busy(p->compiled)) {
         return;
     }
     struct rlm_transport *t;
@@ -184,6 +199,7 @@ static void subprocess_free(rlm_runtime *r)
     }
     free(p->env.items);
     rlm_timer_free(p->refill);
+    rlm_compiled_free(p->compiled);
     free(p->python);
     free(p->working_directory);
     free(p->buffer);
@@ -272,7 +288,14 @@ static int prepare(struct subprocess *p, const struct rlm_subprocess_options *o,
         return rlm_error_nomem(err);
     }
     int r = check_directory(p->working_directory, err);
-    return r < 0 ? r : make_env(p, o->env, err);
+    if (r == 0) {
+        r = make_env(p, o->env, err);
+    }
+    if (r == 0 && !(p->compiled = rlm_compiled_new(p->runtime.loop, p->python,
+                                                   (const char *const *)p->env.items, compiled, p))) {
+        r = rlm_error_nomem(err);
+    }
+    return r;
 }
 
 int rlm_runtime_new_subprocess(rlm_loop *loop,
