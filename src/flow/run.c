@@ -332,7 +332,7 @@ int rlm_run_start(rlm_flow *flow,
 int rlm_run_wait(rlm_run *run, rlm_error **err)
 {
     while (!run->ended) {
-        if (!rlm_loop_turn(run->loop)) {
+        if (!rlm_loop_turn(run->loop) && !run->ended) {
             return rlm_error_set(err, RLM_E_INVAL,
                                  "the run waits for nothing; this is a fault of rlmflow");
         }
