@@ -278,6 +278,11 @@ const char *collect_directory(const collect *c)
     return c->directory;
 }
 
+const char *collect_temporary(const collect *c)
+{
+    return c->temporary ? c->directory : NULL;
+}
+
 int collect_finish(collect *c, const char *run_path)
 {
     if (run_path && stat(run_path, &c->skip[c->n_skip]) == 0) {

@@ -10,6 +10,8 @@ typedef struct collect collect;
 int collect_new(const char *target, const char *cwd, collect **ret_collect);
 /* The working directory for the sessions. */
 const char *collect_directory(const collect *c);
+/* The temporary directory that collect_free will remove, or NULL. */
+const char *collect_temporary(const collect *c);
 /* Copies files that are new or changed, but nothing of `run_path` (may be NULL). 0, or an exit code. */
 int collect_finish(collect *c, const char *run_path);
 /* Removes the temporary directory. NULL allowed. */

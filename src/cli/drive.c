@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/time.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,21 +61,39 @@ static void leave(struct machine *m)
     _exit(EXIT_INTERRUPTED);
 }
 
+/* For a signal handler, which gets no argument of ours: what is still to be removed. */
+static const char *left_behind;
+
 static void interrupted_while_ending(int signal)
 {
+    pid_t pid = left_behind ? fork() : -1;
+    if (pid == 0) {
+        execl("/bin/rm", "rm", "-rf", "--", left_behind, (char *)NULL);
+        _exit(1);
+    }
+    if (pid > 0) {
+        waitpid(pid, NULL, 0);
+    }
     _exit(EXIT_INTERRUPTED);
 }
 
-/* What comes after the run has no loop to read signals; one ends the program then. */
-static void unblock_signals(void)
+/* What comes after the run has no loop to read signals; one ends the program then, and so does time when
+ * the run was interrupted: it may wait for a large file that is being read. */
+static void end_on_signals(struct machine *m)
 {
+    struct itimerval limit = {.it_value = {STOP_MS / 1000, STOP_MS % 1000 * 1000}};
     sigset_t set;
     struct sigaction end = {.sa_handler = interrupted_while_ending};
     signal_set(&set);
     sigaction(SIGINT, &end, NULL);
     sigaction(SIGTERM, &end, NULL);
     sigaction(SIGHUP, &end, NULL);
+    sigaction(SIGALRM, &end, NULL);
+    left_behind = m->collect ? collect_temporary(m->collect) : NULL;
     sigprocmask(SIG_UNBLOCK, &set, NULL);
+    if (m->interrupted) {
+        setitimer(ITIMER_REAL, &limit, NULL);
+    }
 }
 
 static void read_signals(struct machine *m)
@@ -355,7 +375,7 @@ int drive_run(struct drive *d)
     struct machine m = {.d = d, .signal_fd = -1, .json = options_on(d->options, OPT_JSON)};
     int code = make_and_run(&m);
     bool ran = m.run != NULL;
-    unblock_signals();
+    end_on_signals(&m);
     rlm_run_free(m.run);
     rlm_flow_free(m.flow);
     rlm_runtime_free(m.runtime);
@@ -366,10 +386,12 @@ int drive_run(struct drive *d)
     if (m.signal_fd >= 0) {
         close(m.signal_fd);
     }
+    setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
     if (ran && m.collect) {
         int problem = collect_finish(m.collect, d->path);
         code = code ? code : problem;
     }
+    left_behind = NULL;
     collect_free(m.collect);
     if (ran) {
         kept_warn();

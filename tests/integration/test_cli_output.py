@@ -265,3 +265,15 @@ def test_signals_are_like_ctrl_c(start_rlmflow, scripted_model, number):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130 and b"interrupted" in err
     assert json.loads(out.splitlines()[-1])["reason"] == "interrupted"
+
+
+def test_an_interrupt_does_not_wait_for_a_large_input(start_rlmflow, scripted_model, tmp_path):
+    with open(tmp_path / "large", "wb") as f:
+        f.truncate(64 << 30)  # a hole; reading it takes minutes
+    process = start_rlmflow("run", "go", "--model", scripted_model(says("done(1)")),
+                            "--input", f"x=@{tmp_path}/large", "--collect", tmp_path / "out")
+    while b"runtime" not in process.stderr.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
