@@ -157,7 +157,9 @@ CHILD static int run_child(void *arg)
 {
     struct launch *l = arg;
     enum stage stage = STAGE_PARENT;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!l->options->outlives_caller) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
     /* The parent may have died before the line above. */
     if (getppid() != l->parent) {
         _exit(127);

@@ -25,6 +25,7 @@ struct rlm_process_options {
      * the standard three that are not named. The caller keeps its own. */
     const int *child_fds;
     size_t n_child_fds;
+    bool outlives_caller; /* it is not killed with the thread that started it */
 };
 
 /* How it ended. */

@@ -34,11 +34,8 @@ static const char compiler[] =
     "'if MAGIC_NUMBER!=%r: sys.exit(\"the Python interpreter was replaced while it was in use\")\\n'\n"
     "'exec(marshal.loads(binascii.a2b_base64(\"%s\")))' % (MAGIC_NUMBER,data))\n";
 
-rlm_compiled *rlm_compiled_new(rlm_loop *loop,
-                               const char *python,
-                               const char *const *env,
-                               rlm_callback ready,
-                               void *arg)
+rlm_compiled *rlm_compiled_new(
+    rlm_loop *loop, const char *python, const char *const *env, rlm_callback ready, void *arg)
 {
     rlm_compiled *c;
     if (RLM_NEW(c)) {
@@ -130,7 +127,8 @@ bool rlm_compiled_is_busy(const rlm_compiled *c)
 
 rlm_str rlm_compiled_payload(const rlm_compiled *c)
 {
-    return c->len ? (rlm_str){c->text, c->len} : (rlm_str){rlm_worker_source, rlm_worker_source_size};
+    return c->len ? (rlm_str){c->text, c->len}
+                  : (rlm_str){rlm_worker_source, rlm_worker_source_size};
 }
 
 void rlm_compiled_free(rlm_compiled *c)

@@ -3,6 +3,7 @@
 #include "base/vec.h"
 #include "runtime/child.h"
 #include "runtime/compiled.h"
+#include "runtime/warden.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,6 +27,7 @@ struct subprocess {
     rlm_timer *refill;
     uint64_t backoff_ms; /* 0: the last spare worker was good */
     rlm_compiled *compiled;
+    rlm_warden *warden;
     bool started_one;
     char *buffer;
 };
@@ -68,6 +70,7 @@ static int start_worker(struct subprocess *p,
         rlm_compiled_begin(p->compiled);
     }
     p->started_one = true;
+    rlm_warden_begin(p->warden);
     struct rlm_child_options options = {
         .worker = rlm_compiled_payload(p->compiled),
         .argv = argv,
@@ -200,6 +203,7 @@ static void subprocess_free(rlm_runtime *r)
     free(p->env.items);
     rlm_timer_free(p->refill);
     rlm_compiled_free(p->compiled);
+    rlm_warden_free(p->warden);
     free(p->python);
     free(p->working_directory);
     free(p->buffer);
@@ -264,6 +268,9 @@ static int make_env(struct subprocess *p, const char *const *env, rlm_error **er
     if ((r = add_env(p, "TZ=UTC", err)) < 0 || (r = add_env(p, "PYTHONHASHSEED=0", err)) < 0) {
         return r;
     }
+    if ((r = add_env(p, rlm_warden_mark(p->warden), err)) < 0) {
+        return r;
+    }
     for (; env && *env; env++) {
         if ((r = add_env(p, *env, err)) < 0) {
             return r;
@@ -285,6 +292,9 @@ static int prepare(struct subprocess *p, const struct rlm_subprocess_options *o,
         return rlm_error_nomem(err);
     }
     if (o->working_directory && !(p->working_directory = rlm_strdup(o->working_directory))) {
+        return rlm_error_nomem(err);
+    }
+    if (!(p->warden = rlm_warden_new(p->runtime.loop))) {
         return rlm_error_nomem(err);
     }
     int r = check_directory(p->working_directory, err);

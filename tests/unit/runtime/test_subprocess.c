@@ -672,38 +672,59 @@ TEST(subprocess_notices_a_worker_that_hangs_up)
 
 /* ---- spare workers ---------------------------------------------------------------------------- */
 
-static int children(void)
+/* Whether a process runs (a zombie does not) with this in its command line. */
+static bool runs(int pid, const char *part)
 {
-    char path[64], line[4096] = "";
+    char path[64], line[8192];
+    snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+    FILE *f = fopen(path, "r");
+    size_t len = f ? fread(line, 1, sizeof line, f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    return memmem(line, len, part, strlen(part)) != NULL;
+}
+
+/* Child processes: all, or only the workers; `*ret_first` (may be NULL) is the oldest of them. */
+static int count_children(bool workers, pid_t *ret_first)
+{
+    char path[64];
     snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
     FILE *f = fopen(path, "r");
     CHECK(f != NULL);
-    if (!fgets(line, sizeof line, f)) {
-        line[0] = '\0';
+    int count = 0, pid;
+    while (fscanf(f, "%d", &pid) == 1) {
+        if (!workers || runs(pid, "rlmflow_worker")) {
+            count++;
+            if (ret_first && count == 1) {
+                *ret_first = pid;
+            }
+        }
     }
     fclose(f);
-    int count = 0;
-    for (const char *p = line; *p; p++) {
-        count += *p == ' ';
-    }
     return count;
 }
 
-static pid_t first_child(void)
+static int children(void)
 {
-    char path[64];
-    int pid = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
-    FILE *f = fopen(path, "r");
-    CHECK(f != NULL);
-    CHECK_INT(fscanf(f, "%d", &pid), 1);
-    fclose(f);
+    return count_children(false, NULL);
+}
+
+static int workers(void)
+{
+    return count_children(true, NULL);
+}
+
+static pid_t first_worker(void)
+{
+    pid_t pid = 0;
+    count_children(true, &pid);
     return pid;
 }
 
-static void wait_for_children(int count)
+static void wait_for_workers(int count)
 {
-    while (children() != count) {
+    while (workers() != count) {
         run_ms(1);
     }
 }
@@ -713,15 +734,15 @@ TEST(subprocess_keeps_spare_workers)
     begin();
     t.spare = 2;
     make_runtime();
-    wait_for_children(2);
+    wait_for_workers(2);
     run_ms(50);
-    CHECK_INT(children(), 2);
-    pid_t spare = first_child();
+    CHECK_INT(workers(), 2);
+    pid_t spare = first_worker();
     open_session();
     CHECK_INT(t.pid, spare);
-    wait_for_children(3);
+    wait_for_workers(3);
     run_ms(50);
-    CHECK_INT(children(), 3);
+    CHECK_INT(workers(), 3);
     CHECK_TEXT(run("print(1)"), "finished ok: 1\n|");
     end();
     CHECK_INT(children(), 0);
@@ -732,15 +753,31 @@ TEST(subprocess_replaces_spare_workers_that_die)
     begin();
     t.spare = 1;
     make_runtime();
-    wait_for_children(1);
-    pid_t spare = first_child();
+    wait_for_workers(1);
+    pid_t spare = first_worker();
     kill(spare, SIGKILL);
-    while (children() != 1 || first_child() == spare) {
+    while (workers() != 1 || first_worker() == spare) {
         run_ms(1);
     }
     open_session();
     CHECK_TEXT(run("print(1)"), "finished ok: 1\n|");
     end();
+}
+
+/* What agent code starts ends with the runtime, also in a session of its own. */
+TEST(subprocess_leaves_nothing_that_the_code_started)
+{
+    begin();
+    make_runtime();
+    open_session();
+    const char *said = run("import subprocess\n"
+                           "p = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+                           "print(p.pid)");
+    int pid = 0;
+    CHECK_INT(sscanf(said, "finished ok: %d", &pid), 1);
+    CHECK(runs(pid, "sleep"));
+    end();
+    CHECK(!runs(pid, "sleep"));
 }
 
 TEST(subprocess_does_not_spin_on_a_broken_interpreter)
