@@ -26,7 +26,7 @@ char *text_copy(const char *text)
     return or_end(strdup(text));
 }
 
-static char *format_list(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static char *format_list(const char *format, va_list args)
 {
     char *text = NULL;
     return or_end(vasprintf(&text, format, args) < 0 ? NULL : text);
@@ -67,7 +67,8 @@ void text_print_lines(FILE *to, struct rlm_str text)
     } while (start < text.len);
 }
 
-static void say(const char *prefix, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void
+say(const char *prefix, const char *format, va_list args)
 {
     char *text = format_list(format, args);
     char *all = text_format("%s%s", prefix, text);
