@@ -210,6 +210,23 @@ void rlm_call_answer(struct rlm_call *call, rlm_str value_json)
     update_slot(agent);
 }
 
+void rlm_call_answer_parts(struct rlm_call *call)
+{
+    rlm_auto_buf struct rlm_buf list = RLM_BUF(VALUE_MAX);
+    struct rlm_json_writer w = {.buf = &list};
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < call->n_parts; i++) {
+        rlm_json_put_raw(&w, rlm_str_of(call->parts[i].value_json));
+    }
+    rlm_json_end(&w, ']');
+    rlm_error *err = NULL;
+    if (rlm_buf_check(&list, &err) < 0) {
+        rlm_run_fail(call->agent->run, err);
+    } else {
+        rlm_call_answer(call, rlm_buf_str(&list));
+    }
+}
+
 void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message)
 {
     struct rlm_agent *agent = call->agent;

@@ -438,18 +438,8 @@ void rlm_launch_child_ended(struct rlm_agent *child)
 
 void rlm_launch_answer(struct rlm_call *call)
 {
-    rlm_auto_buf struct rlm_buf list = RLM_BUF(JSON_MAX);
-    struct rlm_json_writer w = {.buf = &list};
-    rlm_json_begin(&w, '[');
-    for (size_t i = 0; i < call->n_parts; i++) {
-        rlm_json_put_raw(&w, rlm_str_of(call->parts[i].value_json));
-    }
-    rlm_json_end(&w, ']');
-    rlm_error *err = NULL;
-    if (rlm_buf_check(&list, &err) < 0) {
-        rlm_run_fail(call->agent->run, err);
-    } else if (append_launch_node(call, RLM_RESUME_ACTION)) {
-        rlm_call_answer(call, rlm_buf_str(&list));
+    if (append_launch_node(call, RLM_RESUME_ACTION)) {
+        rlm_call_answer_parts(call);
     }
 }
 

@@ -62,24 +62,9 @@ static int read_query(struct rlm_agent *agent,
 
 static void part_ended(struct rlm_part *part)
 {
-    struct rlm_call *call = part->call;
-    call->parts_left--;
-    if (call->parts_left) {
-        return;
+    if (--part->call->parts_left == 0) {
+        rlm_call_answer_parts(part->call);
     }
-    rlm_auto_buf struct rlm_buf list = RLM_BUF(PROMPT_MAX);
-    struct rlm_json_writer w = {.buf = &list};
-    rlm_json_begin(&w, '[');
-    for (size_t i = 0; i < call->n_parts; i++) {
-        rlm_json_put_raw(&w, rlm_str_of(call->parts[i].value_json));
-    }
-    rlm_json_end(&w, ']');
-    rlm_error *err = NULL;
-    if (rlm_buf_check(&list, &err) < 0) {
-        rlm_run_fail(call->agent->run, err);
-        return;
-    }
-    rlm_call_answer(call, rlm_buf_str(&list));
 }
 
 static void part_failed(struct rlm_part *part, const char *reason, rlm_str message)

@@ -208,6 +208,8 @@ void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls,
 /* Answers a call with a value (JSON) or an error, journals it and queues the delivery. The call is
  * freed. On failure the run has failed. */
 void rlm_call_answer(struct rlm_call *call, rlm_str value_json);
+/* Answers with the list of the values of its parts; all have one. */
+void rlm_call_answer_parts(struct rlm_call *call);
 /* The same for a call that never came into the table: its arguments are wrong. */
 void rlm_host_call_raise(struct rlm_agent *agent,
                          const struct rlm_host_call *call,
