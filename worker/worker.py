@@ -24,29 +24,27 @@ Who does what:
 """
 import sys
 
+# A worker starts for every agent, so what is imported here is written in C or loaded by every
+# interpreter: `_ast` for `ast`, `_socket` for `socket`, and so on. The rest is imported where it is
+# needed; see `Imports`.
+import _ast
+import _signal
+import _socket
 import _thread
-import ast
-import base64
+import _warnings
+import binascii
 import builtins
 import codecs
-import collections
-import collections.abc
 import fcntl
-import functools
 import io
-import json
-import keyword
-import linecache
-import math
 import os
-import re
 import select
-import signal
-import socket
-import struct
 import time
-import types
-import warnings
+from _collections import deque
+from _collections_abc import Iterator, Mapping, MappingView
+from _functools import partial
+from _json import encode_basestring_ascii as quote, make_scanner
+from _struct import Struct, calcsize, iter_unpack
 
 WORKER_FILE = "<worker>"
 MAIN_THREAD = _thread.get_ident()
@@ -56,8 +54,8 @@ OPEN, READY, START, RESUME, SUSPENDED, FINISHED, WAKE, YIELD, INTERRUPT, CLOSE =
 TEXT, BYTES, BODY, CREDIT, BLOB, SYNC, OUTPUT, FATAL = range(11, 19)
 END, DESCRIPTOR, HAS_BODY = 1, 2, 4
 
-HEADER = struct.Struct("<IBBHQ")
-CREDIT_PAYLOAD = struct.Struct("<I")
+HEADER = Struct("<IBBHQ")
+CREDIT_PAYLOAD = Struct("<I")
 MAX_PAYLOAD = 1 << 20
 MAX_CHUNK = 256 * 1024
 MAX_CONTROL = 64 * 1024
@@ -73,11 +71,45 @@ ECHO_CHARS = 64 * 1024
 TRACEBACK_CHARS = 20000
 SETTLE_SECONDS = 1.0
 IDLE_TICKS = 10
-SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+SIGNAL = _signal.SIGRTMIN + 7 if hasattr(_signal, "SIGRTMIN") else _signal.SIGUSR2
 
-quote = json.encoder.encode_basestring_ascii
-scan_json = json.JSONDecoder().scan_once
 monotonic = time.monotonic
+
+
+class Json:
+    """Reads JSON with the C scanner of the json module, which looks up these names."""
+
+    strict = True
+    object_pairs_hook = None
+    parse_float = parse_constant = float
+    parse_int = int
+
+    def __init__(self, object_hook=None):
+        self.object_hook = object_hook
+        self.scan = make_scanner(self)
+
+    def read(self, payload):
+        return self.scan(payload.decode("utf-8", "surrogatepass"), 0)[0]
+
+
+read_json = Json().read
+
+
+def quote_all(texts):
+    return "[%s]" % ",".join(map(quote, texts))
+
+
+def quote_members(members):
+    return "{%s}" % ",".join("%s:%s" % (quote(k), quote(v)) for k, v in members.items())
+
+
+async def nothing():
+    pass
+
+
+_coroutine = nothing()
+_coroutine.close()
+Coroutine = type(_coroutine)
 
 
 # Code of this file that calls the agent's, or that may be left at any point: where one of these is
@@ -166,6 +198,15 @@ def make_error(error):
 
 
 # ---- output --------------------------------------------------------------------------------------
+
+
+class ForkWarning:
+    """Matches Python's warning of threads in a process that forks: the monitor is no danger to a
+    child, as it takes no lock that one needs. Stands where warnings would have a compiled pattern."""
+
+    @staticmethod
+    def match(text):
+        return "use of fork" in text
 
 
 class Output:
@@ -477,14 +518,14 @@ class Channel:
         self.socket = None
         if self.rfd == self.wfd:
             try:
-                self.socket = socket.socket(fileno=self.rfd)
+                self.socket = _socket.socket(fileno=self.rfd)
             except OSError:
                 pass
         self.send_lock = _thread.allocate_lock()
         self.sent = 0
         self.received = 0
         self.buffer = bytearray()
-        self.descriptors = collections.deque()
+        self.descriptors = deque()
         self.streams_in = {}
         self.owed = {}
         self.bodies = {}
@@ -564,7 +605,7 @@ class Channel:
                 return None
             return os.read(self.rfd, 65536)
         try:
-            flags = 0 if block else socket.MSG_DONTWAIT
+            flags = 0 if block else _socket.MSG_DONTWAIT
             data, ancillary, _, _ = self.socket.recvmsg(65536, 256, flags)
         except BlockingIOError:
             return None
@@ -572,8 +613,8 @@ class Channel:
             leave()
         if ancillary:
             for level, kind, content in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    for fd, in struct.iter_unpack("i", content[:len(content) // 4 * 4]):
+                if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+                    for fd, in iter_unpack("i", content[:len(content) // 4 * 4]):
                         self.descriptors.append(move_high(fd))
                         os.close(fd)
         return data
@@ -608,7 +649,7 @@ class Channel:
                 if stream in self.credit:
                     self.credit[stream] += CREDIT_PAYLOAD.unpack(payload)[0]
             elif kind == BLOB:
-                self.begin_blob(flags, stream, scan_json(payload.decode(), 0)[0])
+                self.begin_blob(flags, stream, read_json(payload))
             elif kind == SYNC:
                 self.send_frame(SYNC, b'{"received":%d}' % self.received)
             else:
@@ -694,7 +735,7 @@ class MappedText:
         sample = self.SAMPLES[width, is_ascii]
         kept_class = type("Text", (str,), {"__slots__": ()})
         text = kept_class(sample)
-        if sys.implementation.name != "cpython" or struct.calcsize("P") != 8:
+        if sys.implementation.name != "cpython" or calcsize("P") != 8:
             raise RuntimeError("the interpreter is no 64-bit CPython")
         if (self.word(text, 8).value != id(kept_class) or self.word(text, 16).value != 1
                 or kept_class.__basicsize__ != self.data + 8):
@@ -767,9 +808,6 @@ def decode_units(data, width):
     return data.decode(unit_codec(width), "strict" if width == 1 else "surrogatepass")
 
 
-CONTAINERS = {tuple: "$tuple", set: "$set", frozenset: "$frozenset"}
-
-
 # ---- values --------------------------------------------------------------------------------------
 
 
@@ -785,13 +823,15 @@ class Values:
         self.mapper = None
         self.why = None
 
-    def start_mapping(self):
-        try:
-            self.mapper = MappedText()
-            self.mapper.check_itself()
-        except Exception as e:
-            self.mapper = None
-            self.why = str(e) or type(e).__name__
+    def can_map(self):
+        if self.mapper is None and self.why is None:
+            try:
+                mapper = MappedText()
+                mapper.check_itself()
+                self.mapper = mapper
+            except Exception as e:
+                self.why = str(e) or type(e).__name__
+        return self.mapper is not None
 
     # Blobs.
 
@@ -808,7 +848,7 @@ class Values:
                 return read_whole(fd, about["bytes"])
             chars, width = about["chars"], about["width"]
             size = chars * width
-            if self.mapper is not None and chars and os.fstat(fd).st_size == size:
+            if chars and os.fstat(fd).st_size == size and self.can_map():
                 return self.mapper.new(fd, chars, width, bool(about["ascii"]))
             return decode_units(read_whole(fd, size), width)
         finally:
@@ -828,7 +868,7 @@ class Values:
         if key == "$failure":
             return Failure(*(value.get(k, "") for k in ("reason", "message", "agent_id")))
         if key == "$bytes":
-            return base64.b64decode(value)
+            return binascii.a2b_base64(value)
         if key == "$tuple":
             return tuple(value)
         if key == "$set":
@@ -846,14 +886,18 @@ class Values:
     # From the agent.
 
     def encode(self, value, path, depth=0, above=()):
-        """What JSON is made of; `path` names the value in errors. Sends big texts and bytes."""
+        """The value as JSON; `path` names it in errors. Sends big texts and bytes ahead."""
         kind = type(value)
         if kind is str:
-            return self.encode_text(value) if len(value) >= 256 else value
-        if value is None or kind is bool or kind is int:
-            return value
+            return quote(value) if len(value) < 256 else self.encode_text(value)
+        if value is None:
+            return "null"
+        if kind is bool:
+            return "true" if value else "false"
+        if kind is int:
+            return repr(value)
         if kind is float:
-            return value if math.isfinite(value) else {"$float": repr(value)}
+            return repr(value) if value - value == 0 else '{"$float":"%r"}' % value
         if kind in (list, dict, tuple, set, frozenset):
             if id(value) in above:
                 raise ValueError("%s contains itself" % path)
@@ -863,44 +907,44 @@ class Values:
         if kind is bytes:
             return self.encode_bytes(value)
         if kind is DirectoryInput:
-            return {"$dir": {"name": value.name}}
+            return '{"$dir":{"name":%s}}' % quote(value.name)
         return self.encode_other(value, path, depth, above)
 
     def encode_container(self, value, kind, path, depth, above):
         encode = self.encode
         if kind is dict:
             if all(type(k) is str and not k.startswith("$") for k in value):
-                return {k: encode(v, Path(path, k), depth, above) for k, v in value.items()}
-            return {"$dict": [[encode(part, Path(path, k), depth, above) for part in (k, v)]
-                              for k, v in value.items()]}
-        items = [encode(v, Path(path, i), depth, above) for i, v in enumerate(value)]
-        if kind is list:
-            return items
-        return {CONTAINERS[kind]: items}
+                return "{%s}" % ",".join(
+                    ["%s:%s" % (quote(k), encode(v, Path(path, k), depth, above))
+                     for k, v in value.items()])
+            return '{"$dict":[%s]}' % ",".join(
+                ["[%s,%s]" % (encode(k, Path(path, k), depth, above),
+                              encode(v, Path(path, k), depth, above)) for k, v in value.items()])
+        items = ",".join([encode(v, Path(path, i), depth, above) for i, v in enumerate(value)])
+        return "[%s]" % items if kind is list else '{"$%s":[%s]}' % (kind.__name__, items)
 
     def encode_text(self, value):
         known = self.hashes.get(id(value))
         if known is not None:
-            return {"$blob": known}
+            return '{"$blob":%s}' % quote(known)
         chars = len(value)
-        if chars * 4 < STREAM_FROM:
-            return value
-        if chars < STREAM_FROM and len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM:
-            return value
+        if chars * 4 < STREAM_FROM or (
+                chars < STREAM_FROM and len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM):
+            return quote(value)
         step = MAX_CHUNK // 4
         self.check_size(chars)
-        return {"$stream": self.channel.send_stream(TEXT, (
-            value[i:i + step].encode("utf-8", "surrogatepass") for i in range(0, chars, step)))}
+        return '{"$stream":%d}' % self.channel.send_stream(TEXT, (
+            value[i:i + step].encode("utf-8", "surrogatepass") for i in range(0, chars, step)))
 
     def encode_bytes(self, value):
         known = self.hashes.get(id(value))
         if known is not None:
-            return {"$blob": known}
+            return '{"$blob":%s}' % quote(known)
         if len(value) < STREAM_FROM:
-            return {"$bytes": base64.b64encode(value).decode()}
+            return '{"$bytes":"%s"}' % binascii.b2a_base64(value, newline=False).decode()
         self.check_size(len(value))
-        return {"$stream": self.channel.send_stream(BYTES, (
-            value[i:i + MAX_CHUNK] for i in range(0, len(value), MAX_CHUNK)))}
+        return '{"$stream":%d}' % self.channel.send_stream(BYTES, (
+            value[i:i + MAX_CHUNK] for i in range(0, len(value), MAX_CHUNK)))
 
     @staticmethod
     def check_size(size):
@@ -941,7 +985,7 @@ class Path:
 
 def describe_kind(value):
     kind = type(value)
-    if isinstance(value, types.CoroutineType):
+    if isinstance(value, Coroutine):
         return "a coroutine (`await` is missing)"
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -968,7 +1012,7 @@ def advice_for(value):
         return "; use .isoformat()" if hasattr(value, "isoformat") else "; use .total_seconds()"
     if isinstance(value, os.PathLike) or name in ("Decimal", "Fraction", "UUID"):
         return "; use str()"
-    if isinstance(value, (range, collections.abc.Iterator, collections.abc.MappingView)):
+    if isinstance(value, (range, Iterator, MappingView)):
         return "; use list()"
     if name in ("function", "builtin_function_or_method", "method"):
         return ""
@@ -1038,9 +1082,10 @@ class Session:
     def __init__(self, rfd, wfd):
         self.channel = Channel(rfd, wfd)
         self.channel.wait_for_credit = self.wait_for_credit
+        self.imports = Imports()
         self.output = Output(1 << 20)
         self.values = Values(self)
-        self.scan_values = json.JSONDecoder(object_hook=self.values.decode_object).scan_once
+        self.read_values = Json(self.values.decode_object).read
         self.lock = _thread.RLock()
         self.reading = _thread.allocate_lock()
         self.reader = None
@@ -1057,7 +1102,7 @@ class Session:
         self.pending = {}
         self.unanswered = set()
         self.last_id = 0
-        self.starts = collections.deque()
+        self.starts = deque()
         self.opened = None
 
     # Frames that come.
@@ -1069,21 +1114,21 @@ class Session:
 
     def handle(self, kind, payload):
         if kind == RESUME:
-            self.resumed(scan_whole(self.scan_values, payload))
+            self.resumed(self.read_values(payload))
         elif kind == START:
-            self.starts.append(scan_whole(scan_json, payload))
+            self.starts.append(read_json(payload))
         elif kind == YIELD:
             with self.lock:
                 if self.has_word:
                     self.suspend()
         elif kind == INTERRUPT:
             if self.in_cell or self.starts:
-                self.interrupt = scan_whole(scan_json, payload)
+                self.interrupt = read_json(payload)
         elif kind == CLOSE:
             flush_files()
             leave()
         elif kind == OPEN:
-            self.opened = scan_whole(self.scan_values, payload)
+            self.opened = self.read_values(payload)
 
     def resumed(self, message):
         with self.lock:
@@ -1165,12 +1210,9 @@ class Session:
             raise CellEnded("the answer was accepted")
         self.check_interrupt()
         encode = self.values.encode
-        body = json.dumps({
-            "name": name,
-            "args": [encode(value, root) for root, value in args],
-            "kwargs": {key: encode(value, key) for key, value in kwargs.items()},
-        })
-        return Call(body[1:])
+        return Call('"name":%s,"args":[%s],"kwargs":{%s}}' % (
+            quote(name), ",".join([encode(value, path) for path, value in args]),
+            ",".join(["%s:%s" % (quote(k), encode(v, k)) for k, v in kwargs.items()])))
 
     def register(self, call):
         with self.lock:
@@ -1258,8 +1300,8 @@ class Session:
             self.in_cell = False
             cancelled = self.abandon_calls() if self.unanswered or self.new_calls else ""
         payload = ('{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
-            self.cell, quote(text), omitted, json.dumps(error) if error else "null",
-            json.dumps(notes) if notes else "[]", cancelled)).encode()
+            self.cell, quote(text), omitted, quote_members(error) if error else "null",
+            quote_all(notes), cancelled)).encode()
         flags = stream = 0
         if len(payload) > MAX_CONTROL:
             flags, stream, payload = HAS_BODY, self.channel.send_body(payload), b""
@@ -1283,10 +1325,6 @@ class Session:
         for call in abandoned:
             call.answer(None, error)
         return ',"cancelled":%s' % cancelled if cancelled else ""
-
-
-def scan_whole(scan, payload):
-    return scan(payload.decode("utf-8", "surrogatepass"), 0)[0]
 
 
 class Monitor:
@@ -1316,8 +1354,8 @@ class Monitor:
             self.epoll.register(self.wake_read, select.EPOLLIN)
             self.epoll.register(self.pipe, select.EPOLLIN)
             modify = self.epoll.modify
-            self.arm = functools.partial(modify, self.stream, self.ready)
-            self.disarm = functools.partial(modify, self.stream, self.off)
+            self.arm = partial(modify, self.stream, self.ready)
+            self.disarm = partial(modify, self.stream, self.off)
         else:
             self.poll = select.poll()
             self.poll.register(self.wake_read, select.POLLIN)
@@ -1380,7 +1418,7 @@ class Monitor:
                 idle = 0
                 timeout = OUTPUT_SECONDS
                 if session.interrupt is not None:
-                    signal.pthread_kill(MAIN_THREAD, SIGNAL)
+                    _signal.pthread_kill(MAIN_THREAD, SIGNAL)
                     timeout = 0.01
                 if now >= next_show and self.shown != session.output.mark():
                     next_show = now + OUTPUT_SECONDS
@@ -1434,17 +1472,17 @@ def install_signals(session):
         if session.forked or session.in_cell and agent_is_at_work(frame):
             raise KeyboardInterrupt
 
-    signal.signal(SIGNAL, on_interrupt)
-    signal.signal(signal.SIGINT, on_sigint)
+    _signal.signal(SIGNAL, on_interrupt)
+    _signal.signal(_signal.SIGINT, on_sigint)
 
 
 # ---- event loops ---------------------------------------------------------------------------------
 
 
-def install_asyncio(session):
+def install_asyncio(session, asyncio):
     """Loops of this process make host calls when they have nothing else to do; asyncio.run nests."""
-    import asyncio
     import contextvars
+    import functools
     import selectors
     import threading
 
@@ -1533,14 +1571,14 @@ def install_asyncio(session):
     asyncio.run = asyncio.runners.run = run
 
 
-def mark_coroutine_function(function):
-    import asyncio
+def mark_coroutine_function(function, asyncio):
+    """For `asyncio.iscoroutinefunction`; the functions of the API are none, but return coroutines."""
     import inspect
 
     if hasattr(inspect, "markcoroutinefunction"):
-        return inspect.markcoroutinefunction(function)
-    function._is_coroutine = asyncio.coroutines._is_coroutine
-    return function
+        inspect.markcoroutinefunction(function)
+    else:
+        function._is_coroutine = asyncio.coroutines._is_coroutine
 
 
 # ---- what the agent's code can call --------------------------------------------------------------
@@ -1554,6 +1592,10 @@ class Api:
         self.unstarted = {}
         self.last_token = 0
         self.stop = None
+
+    def awaitable(self, function):
+        self.session.imports.when("asyncio", lambda m: mark_coroutine_function(function, m))
+        return function
 
     def functions(self):
         return {
@@ -1624,7 +1666,7 @@ class Api:
                                 % describe_kind(specs)) from None
             return self.coroutine("launch_subagents", (("specs", specs),), {})
 
-        return mark_coroutine_function(publish(launch_subagents))
+        return self.awaitable(publish(launch_subagents))
 
     def make_query(self):
         def llm_query(prompt, model=None, output_schema=None):
@@ -1632,7 +1674,7 @@ class Api:
             return self.coroutine("llm_query", (("prompt", prompt),),
                                   query_options(model, output_schema))
 
-        return mark_coroutine_function(publish(llm_query))
+        return self.awaitable(publish(llm_query))
 
     def make_query_batched(self):
         def llm_query_batched(prompts, model=None, output_schema=None):
@@ -1644,7 +1686,7 @@ class Api:
             return self.coroutine("llm_query_batched", (("prompts", list(prompts)),),
                                   query_options(model, output_schema))
 
-        return mark_coroutine_function(publish(llm_query_batched))
+        return self.awaitable(publish(llm_query_batched))
 
     def make_budget(self):
         session = self.session
@@ -1658,17 +1700,21 @@ class Api:
     def tool(self, spec):
         """A proxied tool, with the signature that its schema describes."""
         name = spec["name"]
-        signature = signature_of(spec.get("parameters") or {})
-        takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         session = self.session
 
+        def sign(inspect):
+            call.__signature__ = signature_of(spec.get("parameters") or {})
+
         def bind(args, kwargs):
+            import inspect
+
+            signature = call.__signature__
             try:
                 bound = signature.bind(*args, **kwargs)
             except TypeError as e:
                 raise TypeError("%s() %s" % (name, e)) from None
             values = dict(bound.arguments)
-            if takes_more:
+            if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
                 values.update(values.pop("more", {}))
             return values
 
@@ -1677,7 +1723,7 @@ class Api:
             def call(*args, **kwargs):
                 return self.coroutine(name, (), bind(args, kwargs))
 
-            mark_coroutine_function(call)
+            self.awaitable(call)
         else:
             @calls_agent
             def call(*args, **kwargs):
@@ -1686,7 +1732,7 @@ class Api:
         call.__name__ = name
         call.__qualname__ = name
         call.__doc__ = describe_tool(spec)
-        call.__signature__ = signature
+        session.imports.when("inspect", sign)
         call.__module__ = "__main__"
         return call
 
@@ -1720,7 +1766,7 @@ def signature_of(schema):
     parameters = []
     optional_seen = False
     for name, about in properties.items():
-        if not name.isidentifier() or keyword.iskeyword(name):
+        if not is_name(name):
             continue
         about = about if isinstance(about, dict) else {}
         default = kinds.empty if name in required else about.get("default")
@@ -1734,6 +1780,12 @@ def signature_of(schema):
     if len(parameters) < max(len(properties), 1) or schema.get("additionalProperties"):
         parameters.append(kinds("more", kinds.VAR_KEYWORD))
     return inspect.Signature(parameters)
+
+
+def is_name(text):
+    from keyword import iskeyword
+
+    return text.isidentifier() and not iskeyword(text)
 
 
 def describe_tool(spec):
@@ -1767,7 +1819,7 @@ class Inputs(dict):
         return dict(self)
 
 
-class DirectoryInput(collections.abc.Mapping):
+class DirectoryInput(Mapping):
     """A directory given as an input: file names to contents, each read when first asked for."""
 
     def __init__(self, session, name, files):
@@ -1857,11 +1909,11 @@ class Names:
         """Puts a check behind every statement that stores a kept name."""
         kept = frozenset(self.kept)
         tree.body = guard_block(tree.body, kept, kept)
-        return ast.fix_missing_locations(tree)
+        return tree
 
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+FUNCTIONS = (_ast.FunctionDef, _ast.AsyncFunctionDef)
+COMPREHENSIONS = (_ast.ListComp, _ast.SetComp, _ast.DictComp, _ast.GeneratorExp)
 
 
 def guard_block(statements, here, everywhere):
@@ -1875,7 +1927,7 @@ def guard_block(statements, here, everywhere):
         if isinstance(statement, FUNCTIONS):
             here_inside = globals_of(statement) & everywhere
             statement.body = guard_block(statement.body, here_inside, everywhere)
-        elif isinstance(statement, ast.ClassDef):
+        elif isinstance(statement, _ast.ClassDef):
             statement.body = guard_block(statement.body, frozenset(), everywhere)
         else:
             guard_blocks_inside(statement, checks, here, everywhere)
@@ -1901,12 +1953,20 @@ def guard_blocks_inside(statement, checks, here, everywhere):
 
 
 def keep_call(where, names):
-    call = ast.Call(func=ast.Name(id=KEEP, ctx=ast.Load()), keywords=[],
-                    args=[ast.Constant(value=name, kind=None) for name in sorted(names)])
-    statement = ast.copy_location(ast.Expr(value=call), where)
-    statement.end_lineno = where.lineno
-    statement.end_col_offset = where.col_offset + 1
-    return statement
+    place = {"lineno": where.lineno, "col_offset": where.col_offset,
+             "end_lineno": where.lineno, "end_col_offset": where.col_offset + 1}
+    call = _ast.Call(
+        func=_ast.Name(id=KEEP, ctx=_ast.Load(), **place), keywords=[],
+        args=[_ast.Constant(value=name, kind=None, **place) for name in sorted(names)], **place)
+    return _ast.Expr(value=call, **place)
+
+
+def children(node):
+    for field in node._fields:
+        value = getattr(node, field, None)
+        for child in value if isinstance(value, list) else (value,):
+            if isinstance(child, _ast.AST):
+                yield child
 
 
 def globals_of(function):
@@ -1914,29 +1974,29 @@ def globals_of(function):
     todo = list(function.body)
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Global):
+        if isinstance(node, _ast.Global):
             names.update(node.names)
-        elif not isinstance(node, FUNCTIONS + (ast.ClassDef, ast.Lambda)):
-            todo.extend(ast.iter_child_nodes(node))
+        elif not isinstance(node, FUNCTIONS + (_ast.ClassDef, _ast.Lambda)):
+            todo.extend(children(node))
     return names
 
 
 def collect_stores(node, names, in_comprehension):
     """Names that the node itself stores, not those of statements inside of it."""
-    if isinstance(node, FUNCTIONS + (ast.ClassDef,)):
+    if isinstance(node, FUNCTIONS + (_ast.ClassDef,)):
         names.add(node.name)
         return
-    if isinstance(node, ast.Lambda):
+    if isinstance(node, _ast.Lambda):
         return
-    if isinstance(node, ast.NamedExpr):
+    if isinstance(node, _ast.NamedExpr):
         names.add(node.target.id)
         collect_stores(node.value, names, in_comprehension)
         return
-    if isinstance(node, ast.Name):
-        if not in_comprehension and not isinstance(node.ctx, ast.Load):
+    if isinstance(node, _ast.Name):
+        if not in_comprehension and not isinstance(node.ctx, _ast.Load):
             names.add(node.id)
         return
-    if isinstance(node, ast.alias):
+    if isinstance(node, _ast.alias):
         names.add(node.asname or node.name.split(".")[0])
         return
     kind = type(node).__name__
@@ -1945,20 +2005,25 @@ def collect_stores(node, names, in_comprehension):
     elif kind == "MatchMapping" and node.rest:
         names.add(node.rest)
     inside = in_comprehension or isinstance(node, COMPREHENSIONS)
-    for child in ast.iter_child_nodes(node):
-        is_block = isinstance(child, (ast.stmt, ast.ExceptHandler))
+    for child in children(node):
+        is_block = isinstance(child, (_ast.stmt, _ast.ExceptHandler))
         if not is_block and type(child).__name__ != "match_case":
             collect_stores(child, names, inside)
 
 
 # ---- cells ---------------------------------------------------------------------------------------
 
-AWAITS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+AWAITS = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 IS_COROUTINE = 0x80
-FUTURES = 0
-for _name in __import__("__future__").all_feature_names:
-    FUTURES |= getattr(__import__("__future__"), _name).compiler_flag
-FUTURES &= ~0x1f
+
+
+def future_flags():
+    import __future__
+
+    flags = 0
+    for name in __future__.all_feature_names:
+        flags |= getattr(__future__, name).compiler_flag
+    return flags & ~0x1f
 
 
 @calls_agent
@@ -1977,7 +2042,7 @@ async def execute_in_loop(body, last, namespace):
     value = eval(last, namespace)
     if last.co_flags & IS_COROUTINE:
         value = await value
-    if type(value) is types.CoroutineType:
+    if type(value) is Coroutine:
         value = await value
     return value
 
@@ -2008,7 +2073,7 @@ class Cells:
     def __init__(self, session, api):
         self.session = session
         self.api = api
-        self.module = types.ModuleType("__main__")
+        self.module = type(sys)("__main__")
         self.namespace = self.module.__dict__
         self.namespace["__builtins__"] = builtins
         sys.modules["__main__"] = self.module
@@ -2018,7 +2083,21 @@ class Cells:
         session.get_loop = self.get_loop
         self.futures = 0
         self.never_awaited = []
-        warnings._warn_unawaited_coroutine = self.note_unawaited
+        self.sources = {}
+        self.linecache = None
+        imports = session.imports
+        imports.when("linecache", self.cache_all_lines)
+        imports.when("warnings", self.note_all_unawaited)
+
+    # Lines for tracebacks: kept as they came until somebody wants to see one.
+
+    def cache_all_lines(self, linecache):
+        self.linecache = linecache
+        for filename, source in self.sources.items():
+            self.cache_lines(filename, source)
+
+    def cache_lines(self, filename, source):
+        self.linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
 
     # Compiling.
 
@@ -2033,24 +2112,25 @@ class Cells:
                 pass
         guarded = self.names.appear_in(source)
         if is_line and not guarded and ";" not in source:
-            return self.compiled(compile(source, filename, "exec", flags, True)), None
-        tree = compile(source, filename, "exec", flags | ast.PyCF_ONLY_AST, True)
+            return self.compiled(source, compile(source, filename, "exec", flags, True)), None
+        tree = compile(source, filename, "exec", flags | _ast.PyCF_ONLY_AST, True)
         last = None
-        if tree.body and isinstance(tree.body[-1], ast.Expr):
+        if tree.body and isinstance(tree.body[-1], _ast.Expr):
             stored = set()
             if guarded:
                 collect_stores(tree.body[-1], stored, False)
             if not stored & set(self.names.kept):
-                last = compile(ast.Expression(tree.body.pop().value), filename, "eval", flags, True)
+                last = compile(_ast.Expression(tree.body.pop().value), filename, "eval", flags, True)
         if guarded:
             tree = self.names.guard(tree)
         if not tree.body:
             return None, last
-        body = self.compiled(compile(tree, filename, "exec", flags, True))
-        return body, last
+        return self.compiled(source, compile(tree, filename, "exec", flags, True)), last
 
-    def compiled(self, code):
-        self.futures |= code.co_flags & FUTURES
+    def compiled(self, source, code):
+        """`from __future__ import` holds for the cells that follow too."""
+        if "__future__" in source:
+            self.futures |= code.co_flags & future_flags()
         return code
 
     # Running.
@@ -2058,7 +2138,9 @@ class Cells:
     def run(self, number, source):
         session = self.session
         filename = "<cell %d>" % number
-        linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+        self.sources[filename] = source
+        if self.linecache is not None:
+            self.cache_lines(filename, source)
         error = None
         try:
             session.check_interrupt()
@@ -2093,7 +2175,7 @@ class Cells:
             if last is None:
                 return
             value = execute(last, self.namespace)
-            if type(value) is types.CoroutineType:
+            if type(value) is Coroutine:
                 value = run_in_loop(self.get_loop(), value)
         if value is not None:
             self.echo(value)
@@ -2110,6 +2192,7 @@ class Cells:
 
     def get_loop(self):
         import asyncio
+        import warnings
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
@@ -2177,6 +2260,9 @@ class Cells:
         if stubborn:
             notes.append("%d tasks did not end when they were cancelled" % len(stubborn))
 
+    def note_all_unawaited(self, warnings):
+        warnings._warn_unawaited_coroutine = self.note_unawaited
+
     def note_unawaited(self, coroutine):
         self.never_awaited.append(coroutine.__qualname__)
 
@@ -2193,6 +2279,8 @@ class Cells:
         message = describe_message(error)
         name = type(error).__name__
         if isinstance(error, SyntaxError) and error.text is None and error.lineno:
+            import linecache
+
             error.text = linecache.getline(error.filename or "", error.lineno) or None
         if isinstance(error, SystemExit):
             message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
@@ -2211,6 +2299,10 @@ def show_thread_error(args):
     if args.exc_value is not None and not isinstance(args.exc_value, (SystemExit, CellEnded)):
         sys.stderr.write("Exception in thread %s:\n%s" % (
             args.thread.name if args.thread is not None else "?", render(args.exc_value)))
+
+
+def show_thread_errors(threading):
+    threading.excepthook = show_thread_error
 
 
 def show_loop_error(loop, context):
@@ -2352,6 +2444,8 @@ def line_count(path):
 
 def grep(pattern, path=".", *, max_results=50):
     """Lines that a regular expression matches, as "file:line: text", in sorted order of the files."""
+    import re
+
     expression = re.compile(pattern)
     results = []
     for name in walk_files(os.fspath(path)):
@@ -2392,10 +2486,46 @@ for _tool in FILE_TOOLS:
 # ---- the life of a worker ------------------------------------------------------------------------
 
 
+class Imports:
+    """Tells when a module has been imported, so that it is prepared for the session only then."""
+
+    def __init__(self):
+        self.actions = {}
+        sys.meta_path.insert(0, self)
+
+    def when(self, name, action):
+        """Calls `action(module)` once: at once if there is such a module, else when there is."""
+        if name in sys.modules:
+            action(sys.modules[name])
+        else:
+            self.actions.setdefault(name, []).append(action)
+
+    def find_spec(self, name, path=None, target=None):
+        """As the other finders say; of a module that somebody waits for, the loader is watched."""
+        if name not in self.actions:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                self.watch(spec.loader, self.actions.pop(name))
+                return spec
+        return None
+
+    def watch(self, loader, actions):
+        def exec_module(module):
+            del loader.exec_module
+            loader.exec_module(module)
+            for action in actions:
+                action(module)
+
+        loader.exec_module = exec_module
+
+
 def preload():
-    """Imports what every session needs; a warm interpreter does it once before it forks."""
+    """Imports what sessions may need; a warm interpreter does it once before it forks."""
     import asyncio
     import contextvars
+    import ctypes
     import inspect
     import random
     import selectors
@@ -2405,12 +2535,10 @@ def preload():
 
 def open_session(session, message):
     """Makes the namespace of the agent that `open` describes."""
-    import random
-
     limit = message.get("limits", {}).get("output_bytes", 1 << 20)
     session.output.half = max(limit // 2, 1)
     session.output.clear()
-    random.seed(message.get("seed", ""))
+    session.imports.when("random", lambda random: random.seed(message.get("seed", "")))
     api = Api(session)
     cells = Cells(session, api)
     cells.stdout, cells.stderr = sys.stdout, sys.stderr
@@ -2432,22 +2560,15 @@ def open_session(session, message):
 def bind_inputs(names, inputs, taken):
     names.bind("INPUTS", Inputs(inputs))
     for name, value in inputs.items():
-        if (name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
-                and name not in taken and name != "INPUTS"):
+        if is_name(name) and not (hasattr(builtins, name) or name in taken or name == "INPUTS"):
             names.bind(name, value, is_input=True)
 
 
 def ready_message(session):
-    about = {
-        "python": "%d.%d.%d" % sys.version_info[:3],
-        "implementation": sys.implementation.name,
-        "executable": sys.executable or "",
-        "pid": os.getpid(),
-        "mapped": session.values.mapper is not None,
-    }
-    if session.values.why is not None:
-        about["why"] = session.values.why
-    return json.dumps(about).encode()
+    why = session.values.why
+    return ('{"python":"%d.%d.%d","implementation":%s,"executable":%s,"pid":%d,%s}' % (
+        sys.version_info[:3] + (quote(sys.implementation.name), quote(sys.executable or ""), os.getpid(),
+        '"mapped":true' if why is None else '"mapped":false,"why":%s' % quote(why)))).encode()
 
 
 def forget_host_in_child(session):
@@ -2491,19 +2612,16 @@ def run_session(session):
     sys.stderr = sys.__stderr__ = OutputStream(session, 2, "<stderr>")
     sys.argv = [""]
     sys.setswitchinterval(0.001)
-    # The monitor is no danger to a child: it takes no lock that one needs.
-    warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    _warnings.filters.insert(0, ("ignore", ForkWarning, DeprecationWarning, None, 0))
     if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
     session.reading.acquire()
     session.reader = MAIN_THREAD
-    preload()
-    session.values.start_mapping()
     while session.opened is None:
         session.pump(True)
-    install_asyncio(session)
+    session.imports.when("asyncio", lambda asyncio: install_asyncio(session, asyncio))
+    session.imports.when("threading", show_thread_errors)
     install_signals(session)
-    sys.modules["threading"].excepthook = show_thread_error
     cells = open_session(session, session.opened)
     session.monitor.start()
     os.register_at_fork(after_in_child=lambda: forget_host_in_child(session))

@@ -126,6 +126,17 @@ def test_ready_says_who_it_is(host, python):
     assert host.ready["mapped"] is True, host.ready
 
 
+def test_a_session_imports_little(python):
+    """What takes long to import waits for somebody who needs it."""
+    heavy = ["ast", "asyncio", "ctypes", "enum", "inspect", "json", "random", "re", "socket", "threading", "traceback"]
+    report = "import sys\nprint(*(m for m in %r if m in sys.modules))" % heavy
+    bare = subprocess.run([python, "-s", "-c", report], stdout=subprocess.PIPE, text=True).stdout
+    with Host(python, inputs={"text": "hello"}, tools=TOOLS) as host:
+        assert ok(host.run("1 + 1")) == "2\n"
+        assert ok(host.run("x = text\nprint(x)")) == "hello\n"
+        assert ok(host.run(report)) == bare
+
+
 @pytest.mark.parametrize("code, output", [
     ("print(1)", "1\n"),
     ("1 + 1", "2\n"),
