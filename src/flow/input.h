@@ -70,5 +70,8 @@ int rlm_directory_new(const char *input,
                       struct rlm_directory **ret_directory,
                       rlm_error **err);
 void rlm_directory_free(struct rlm_directory *d);
+/* True when an open file lies below the directory: to be asked of what was opened, not of a name,
+ * which agent code may turn into a link at any moment. */
+bool rlm_directory_holds(const struct rlm_directory *d, int fd);
 /* {"name", "files": [[name, bytes], ...]}, with times [name, bytes, microseconds]. */
 void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool times);

@@ -29,22 +29,30 @@ void rlm_directory_free(struct rlm_directory *d)
     free(d);
 }
 
+bool rlm_directory_holds(const struct rlm_directory *d, int fd)
+{
+    char root[PATH_MAX], target[PATH_MAX], link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t target_len = readlink(link, target, sizeof target);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", d->fd);
+    ssize_t root_len = readlink(link, root, sizeof root);
+    if (root_len == 1) {
+        root_len = 0; /* all lies below "/" */
+    }
+    return root_len >= 0 && target_len > root_len && memcmp(root, target, (size_t)root_len) == 0 &&
+           target[root_len] == '/';
+}
+
 /* True when what `name` points to lies below the directory. */
 static bool stays_inside(const struct rlm_directory *d, const char *name)
 {
-    char root[PATH_MAX], target[PATH_MAX], link[64];
-    ssize_t root_len, target_len;
     int fd = openat(d->fd, name, O_PATH | O_CLOEXEC);
     if (fd < 0) {
         return false;
     }
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    target_len = readlink(link, target, sizeof target - 1);
+    bool inside = rlm_directory_holds(d, fd);
     close(fd);
-    snprintf(link, sizeof link, "/proc/self/fd/%d", d->fd);
-    root_len = readlink(link, root, sizeof root - 1);
-    return root_len > 0 && target_len > root_len && memcmp(root, target, (size_t)root_len) == 0 &&
-           target[root_len] == '/';
+    return inside;
 }
 
 static int list_entry(struct rlm_directory *d, const char *name, int depth, rlm_error **err);

@@ -81,6 +81,10 @@ static int start_read(struct rlm_agent *agent,
     }
     read->file.blobs = agent->run->blobs;
     int r = rlm_input_file_open(&read->file, d->fd, f->name, err);
+    if (r == 0 && !rlm_directory_holds(d, read->file.fd)) {
+        r = rlm_error_set(err, RLM_E_INVAL,
+                          "%s has become a symbolic link that leaves the directory", f->name);
+    }
     if (r < 0) {
         rlm_input_file_close(&read->file);
         free(read);
