@@ -82,7 +82,9 @@ static int run_command(const struct command *command, int argc, char **argv)
 int main(int argc, char **argv)
 {
     open_standard_descriptors();
+    /* What cannot be written is an error like others. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     /* Other processes of the user must not read keys from our memory. */
     prctl(PR_SET_DUMPABLE, 0);
     const char *word = argc > 1 ? argv[1] : NULL;
