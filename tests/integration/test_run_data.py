@@ -1,0 +1,212 @@
+"""Bytes stay bytes, whatever they are and however many; and what a full disk does."""
+
+import os
+import re
+import resource
+import subprocess
+
+import pytest
+from runs import Text, command, go, look, mind  # noqa: F401
+
+BAD = "a\r\nb\rc\n\0de\u0301\U0001f600"
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("repeat", [1, 20_000], ids=["small", "blob"])
+def test_odd_characters_survive_everything(go, tmp_path, repeat):
+    """Query, input, slice to a child, its answer, the run's answer, the view. A lone surrogate cannot
+    stand in a file of text, so the code puts it in."""
+    text = BAD * repeat
+    (tmp_path / "x").write_bytes(text.encode())
+    (tmp_path / "query").write_bytes(("Take it.\r\n" + BAD).encode())
+    code = ('half = len(x) // 2\n'
+            'parts = [x[:half] + "\\udfff", x[half:]]\n'
+            'a, b = await launch_subagents(\n'
+            '    [{"query": "work \\r\\n\\0\\ud800", "inputs": {"part": p}} for p in parts])\n'
+            'print([a, b] == parts)\n'
+            'done(a + b)')
+    run = go(mind({"Take": code, "work": "done(part)"}), "--input", f"x=@{tmp_path / 'x'}",
+             query=f"@{tmp_path / 'query'}")
+    assert run.code == 0, run.stderr
+    half = len(text) // 2
+    answer = text[:half] + "\udfff" + text[half:]
+    assert run.stdout.encode("utf-8", "surrogateescape") == (answer + "\n").encode("utf-8", "surrogatepass")
+    assert run.events[0]["query"] == "Take it.\r\n" + BAD
+    assert run.events[-1]["answer"] == answer
+    assert run.nodes()[-1]["output"].startswith("True")
+    child = next(e for e in run.events if e["type"] == "add_child")
+    assert child["query"] == "work \r\n\0\ud800"
+
+
+def test_queries_of_models_with_odd_characters(go, server):
+    run = go(mind({"go": "done(await llm_query('a\\r\\nb\\0c\\ud800d'))"}, query=lambda r: r.user + "\r\n\0"))
+    assert run.answer == "a\r\nb\0c\ufffdd\r\n\0"
+
+
+def test_bytes_stay_bytes(go, tmp_path):
+    data = bytes(range(256)) * 1000
+    (tmp_path / "data").write_bytes(data)
+    run = go(mind({"go": 'r, = await launch_subagents([{"query": "work", "inputs": {"d": d[:512]}}])\n'
+                         'done(f"{type(d).__name__} {len(d)} {d == bytes(range(256)) * 1000} {r}")',
+                   "work": "done(repr((type(d).__name__, len(d), d[255:257])))"}),
+             "--input", f"d=@{tmp_path / 'data'}")
+    assert run.answer == "bytes 256000 True ('bytes', 512, b'\\xff\\x00')"
+
+
+def test_a_line_of_100_mb(start_rlmflow, server, command, tmp_path):
+    """It is mapped and sent on to children without the engine ever holding it; output is bounded."""
+    line = tmp_path / "line"
+    with open(line, "wb") as f:
+        for _ in range(100):
+            f.write(b"0123456789abcdef" * (MIB // 16))
+    code = ('r = await launch_subagents([{"query": "work", "inputs": {"t": t}} for _ in range(4)])\n'
+            'print(t)\n'
+            'done(repr((len(t), t.count("9"), r)))')
+    server.set_rules(mind({"go": [code], "work": "done(t.count('f'))"}))
+    args, path = command(server, "--input", f"t=@{line}")
+    process = start_rlmflow(*args)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out.decode().strip() == repr((100 * MIB, 100 * MIB // 16, [str(100 * MIB // 16)] * 4))
+    blobs = [p for p in (path / "blobs").iterdir() if "." not in p.name]
+    assert len(blobs) <= 2 and all("." in p.name or p.stat().st_size <= 100 * MIB for p in blobs)
+
+
+def test_a_directory_is_read_lazily_and_links_out_of_it_are_refused(go, tmp_path):
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "one.txt").write_text("1")
+    (folder / "sub" / "two.txt").write_text("22")
+    (folder / "in.txt").symlink_to("one.txt")
+    (folder / "later.txt").write_text("old")
+    code = ('print(sorted(d), len(d), d["one.txt"], d["sub/two.txt"])\n'
+            'open(PATH, "w").write("new and longer")\n'
+            'print(d["later.txt"])\n'
+            'r, = await launch_subagents([{"query": "work", "inputs": {"e": d}}])\n'
+            'try: d["../folder/one.txt"]\n'
+            'except KeyError as e: print("no", e)\n'
+            'done(r)').replace("PATH", repr(str(folder / "later.txt")))
+    run = go(mind({"go": code, "work": "done(e['sub/two.txt'] + e['later.txt'])"}), "--input", f"d=@{folder}")
+    assert run.code == 0, run.stderr
+    assert run.answer == "22new and longer"
+    assert "later.txt" in run.stderr and "changed" in run.stderr
+    assert "no '../folder/one.txt'" in run.nodes()[-1]["output"]
+    blobs = b"".join(p.read_bytes() for p in (run.path / "blobs").iterdir()) + (run.path / "journal").read_bytes()
+    assert b"new and longer" in blobs
+
+
+def test_a_file_of_a_directory_that_becomes_a_link_is_refused(go, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a").write_text("fine")
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    code = (f'import os\nos.unlink({str(folder / "a")!r}); os.symlink({str(secret)!r}, {str(folder / "a")!r})\n'
+            'try: print(d["a"])\nexcept Exception as e: print(type(e).__name__, e)\n'
+            'done("end")')
+    run = go(mind({"go": code}), "--input", f"d=@{folder}")
+    assert run.answer == "end"
+    output = run.nodes()[-1]["output"]
+    assert "HostCallError" in output and "a has become a symbolic link" in output, output
+
+
+# ---- disks ----
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_written(workspace, server, command, look, run_rlmflow):
+    """A small tmpfs of a mount namespace of its own."""
+    code = "print('x' * 60_000)"
+    server.set_rules(mind({"go": code}))
+    args, _ = command(server, "--max-iters", "100")
+    disk, kept = workspace.base / "disk", workspace.base / "kept"
+    disk.mkdir()
+    args[args.index("-o") + 1] = disk / "run.rlm"
+    script = (f'mount -t tmpfs -o size=1m none "{disk}" && "$@"; code=$?; '
+              f'cp -r "{disk}/run.rlm" "{kept}"; exit $code')
+    process = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", script, "sh", workspace.program, *map(str, args)],
+        env=workspace.environment(), cwd=workspace.cwd, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 1, process.stderr
+    last = process.stderr.splitlines()[-1]
+    assert "No space left" in last and "run.rlm" in last, process.stderr
+    view = run_rlmflow("view", kept, "--json")
+    assert view.code == 0, view.stderr
+    assert view.stdout.count('"type":"exec_output"') >= 2
+
+
+def test_a_file_that_may_not_grow_is_no_crash(start_rlmflow, server, command, run_rlmflow):
+    server.set_rules(mind({"go": "print('x' * 60_000)"}))
+    args, path = command(server, "--max-iters", "100")
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+
+    process = start_rlmflow(*args, preexec_fn=limit)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1, (process.returncode, err)
+    assert b"File too large" in err.splitlines()[-1], err
+    view = run_rlmflow("view", path, "--json")
+    assert view.code == 0 and view.stdout.count('"type":"exec_output"') >= 2
+
+
+def test_a_directory_that_cannot_be_written(run_rlmflow, server, command, workspace):
+    server.set_rules(mind({"go": "done(1)"}))
+    args, _ = command(server)
+    args[args.index("-o") + 1] = "/proc/run.rlm"
+    r = run_rlmflow(*args)
+    assert r.code in (1, 2) and "/proc/run.rlm" in r.stderr and server.stats()["requests"] == 0
+
+
+# ---- secrets ----
+
+READ_PARENT = r"""
+import os, re
+found = []
+pid = os.getppid()
+while pid > 1:
+    for name in ("environ", "cmdline", "mem", "auxv", "maps", "stat"):
+        try:
+            with open(f"/proc/{pid}/{name}", "rb") as f:
+                if name == "mem":
+                    for line in open(f"/proc/{pid}/maps"):
+                        a, b = (int(x, 16) for x in line.split()[0].split("-"))
+                        if b - a < 1 << 28 and "r" in line.split()[1]:
+                            f.seek(a); found.append(f.read(b - a))
+                else:
+                    found.append(f.read())
+        except (OSError, ValueError, OverflowError):
+            pass
+    break
+text = b"".join(found) + repr(dict(os.environ)).encode()
+for name in os.listdir("/proc/self/fd"):
+    try: text += os.readlink(f"/proc/self/fd/{name}").encode()
+    except OSError: pass
+done(repr((b"sk-" + b"very-secret" in text, b"header-" + b"secret" in text, b"RLMFLOW_TEST" + b"_ID" in text)))
+"""
+
+
+def test_an_ordinary_users_session_finds_no_key_in_its_parent(workspace, server, command):
+    if os.geteuid() != 0:
+        pytest.fail("this test changes the user, so it must run as root")
+    server.set_rules(mind({"go": READ_PARENT}))
+    args, _ = command(server, "--header", "X-Key=header-secret")
+    base = workspace.base
+    for path in (base, *base.rglob("*")):
+        os.chown(path, 65534, 65534)
+    parents = [p for p in base.parents if not os.stat(p).st_mode & 1]
+    args[args.index("-o") + 1] = base / "state" / "run.rlm"
+    modes = {p: p.stat().st_mode for p in parents}
+    try:
+        for p in parents:
+            p.chmod(modes[p] | 0o711)
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", workspace.program, *map(str, args)],
+            env=workspace.environment({"OPENAI_API_KEY": "sk-very-secret"}), cwd=workspace.cwd,
+            capture_output=True, text=True, timeout=60)
+    finally:
+        for p in parents:
+            p.chmod(modes[p] & 0o7777)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(False, False, False)\n", done.stdout
+    assert "Bearer sk-very-secret" in str(server.requests[0].headers)
+    for path in (base / "state").rglob("*"):
+        assert path.is_dir() or not re.search(b"sk-very-secret|header-secret", path.read_bytes())
