@@ -1,9 +1,12 @@
 """Flags, environment, rlmflow.toml, help, and what `config` and `doctor` say."""
 
 import os
+import shutil
 import subprocess
+import tempfile
 
 import pytest
+from program import script_text
 from replies import says
 
 COMMANDS = ("run", "view", "demo", "doctor", "config", "version")
@@ -212,15 +215,25 @@ def test_a_session_finds_no_secret_in_the_program_around_it(run_rlmflow, scripte
         assert path.is_dir() or b"hush" not in path.read_bytes()
 
 
-def test_the_program_cannot_be_dumped(workspace, scripted_model):
-    if os.geteuid() != 0:
-        pytest.fail("this test changes the user, so it must run as root")
-    code = ("import os\n"
-            "os.setuid(65534)\n"
-            "try: open(f'/proc/{os.getppid()}/environ', 'rb').read(); done('readable')\n"
+def test_the_program_cannot_be_read_by_its_user(workspace, build_dir):
+    """Root may read every process, so the program runs as somebody else, from a place open to all."""
+    code = ("import os\ntry: open(f'/proc/{os.getppid()}/environ', 'rb').close(); done('readable')\n"
             "except PermissionError: done('refused')")
-    r = workspace.run("run", "go", "--model", scripted_model(says(code)))
-    assert r.stdout == "refused\n", r.stderr
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        for name in ("rlmflow", "src/librlmflow.so.0"):
+            shutil.copy(build_dir / name, folder)
+        script = os.path.join(folder, "model.script")
+        with open(script, "w", encoding="utf-8") as f:
+            f.write(script_text(says(code)))
+        os.mkdir(f"{folder}/open")
+        os.chmod(f"{folder}/open", 0o777)
+        other = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+        done = subprocess.run(
+            [f"{folder}/rlmflow", "run", "go", "--model", f"script:{script}", "-o", f"{folder}/open/run.rlm"],
+            capture_output=True, timeout=60, cwd=folder, **other,
+            env={**workspace.environment(), "LD_LIBRARY_PATH": folder})
+    assert done.stdout == b"refused\n", done.stderr
 
 
 # ---- doctor ----
