@@ -8,6 +8,7 @@ server/rules.py; its "reply" is code or Text), or a function of the request that
 import itertools
 import json
 import re
+from pathlib import Path
 
 import pytest
 from replies import cell
@@ -47,6 +48,20 @@ def mind(tasks, query="noted", **fields):
         raise AssertionError(f"no task of the mind fits {task[:200]!r}")
 
     return [{"reply": answer}]
+
+
+def descendants(pid):
+    """Process ids below a process."""
+    found, todo = set(), [pid]
+    while todo:
+        parent = todo.pop()
+        try:
+            below = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        except OSError:
+            continue
+        todo += map(int, below)
+        found |= set(map(int, below))
+    return found
 
 
 class Run:

@@ -1,7 +1,7 @@
 """Sub-agents: names, order, widths, limits, and everything that can go wrong between agents."""
 
 import pytest
-from runs import Text, command, go, look, mind  # noqa: F401
+from runs import command, go, look, mind  # noqa: F401
 
 
 def test_results_come_in_the_order_of_the_specs_whoever_is_first(go, server):

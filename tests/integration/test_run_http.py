@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from runs import Text, command, go, look, mind  # noqa: F401
+from runs import command, go, look, mind  # noqa: F401
 
 PLAN = """
 halves = await launch_subagents([

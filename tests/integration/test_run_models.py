@@ -3,7 +3,7 @@
 import socket
 
 import pytest
-from runs import Text, command, go, look, mind  # noqa: F401
+from runs import command, go, look, mind  # noqa: F401
 
 OK = mind({"go": "done('fine')"})
 CHILD = mind({"go": 'r, = await launch_subagents([{"query": "work"}])\n'

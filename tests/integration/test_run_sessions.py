@@ -3,27 +3,12 @@
 import os
 import re
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from program import children, marked
-from runs import Text, command, go, look, mind  # noqa: F401
-
-
-def descendants(pid):
-    """Process ids below a process."""
-    found, todo = set(), [pid]
-    while todo:
-        parent = todo.pop()
-        try:
-            below = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-        except OSError:
-            continue
-        todo += map(int, below)
-        found |= set(map(int, below))
-    return found
+from program import Result
+from runs import command, descendants, go, look, mind  # noqa: F401
 
 
 def alive(pid):
@@ -90,7 +75,7 @@ def test_a_loop_that_refuses_to_end_is_killed(go):
     assert "variables are gone" in run.seen()[0]
 
 
-def test_processes_of_a_cell_end_with_it_or_with_the_run(go, workspace):
+def test_processes_of_a_cell_end_with_the_run(go):
     """Also those in a session of their own, that ignore signals and hold the pipes."""
     code = ("import subprocess\n"
             "p = [subprocess.Popen(['/bin/sh', '-c', 'trap \"\" TERM INT HUP; sleep 1000'],"
@@ -121,7 +106,7 @@ FLOODS = [
 
 
 @pytest.mark.parametrize("code", FLOODS, ids=range(4))
-def test_an_endless_print_is_bounded_in_engine_and_worker(start_rlmflow, server, command, look, code):
+def test_an_endless_print_is_bounded_in_engine_and_worker(start_rlmflow, server, command, code):
     server.set_rules(mind({"go": [code, "done('end')"]}))
     args, path = command(server, "--exec-timeout", "1500ms")
     process = start_rlmflow(*args)
@@ -154,19 +139,18 @@ def test_a_worker_that_is_killed_from_outside(start_rlmflow, server, command, lo
             pass
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0 and b'"answer":"went on"' in out, err
-    run = look(type("R", (), {"code": 0, "stdout": "", "stderr": err.decode()}), path)
+    run = look(Result(out, err, process.returncode), path)
     assert run.errors() == ["signal"] and "SIGKILL" in run.seen()[0]
 
 
-def test_a_memory_hog_is_killed_and_the_model_told(go, tmp_path):
-    """The kernel's kill from outside; here by a limit of the process itself."""
+def test_a_memory_hog_is_an_error_that_the_model_sees(go):
     code = ("import resource\nresource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))\n"
             "x = []\nwhile True: x.append(b'x' * (10 << 20))")
     run = go(mind({"go": [code, "x = None; done('end')"]}))
     assert run.answer == "end" and "MemoryError" in run.seen()[0]
 
 
-def test_kill_9_of_the_engine_leaves_no_worker_and_loses_nothing(start_rlmflow, server, command, run_rlmflow, workspace):
+def test_kill_9_of_the_engine_leaves_no_worker_and_loses_nothing(start_rlmflow, server, command, run_rlmflow):
     code = ("import subprocess, time\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
             "r = await launch_subagents([{'query': 'work'} for _ in range(4)])")
     work = "import time\nprint('written')\ntime.sleep(1000)"
@@ -220,3 +204,34 @@ def test_agent_code_cannot_end_the_run_of_its_engine(go):
 def test_asking_for_input_is_an_error_and_no_hang(go):
     run = go(mind({"go": ["input('really? ')", "import sys; print(repr(sys.stdin.read()))", "done('end')"]}))
     assert run.answer == "end" and "EOF" in run.seen()[0] and "''" in run.seen()[1]
+
+
+def test_endless_calls_to_the_host_end_at_the_limit_too(go):
+    run = go(mind({"go": ["while True: budget()", "import asyncio\nwhile True: await llm_query_batched([])",
+                          "while True:\n    try: await launch_subagents(3)\n    except Exception: pass",
+                          "done('end')"]}), "--exec-timeout", "500ms")
+    assert run.answer == "end" and run.errors() == ["exec_timeout"] * 3
+    assert sum(p.stat().st_size for p in run.path.rglob("*") if p.is_file()) < 64 << 20
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_an_interrupt_ends_children_calls_and_loops(start_rlmflow, server, command, run_rlmflow, times):
+    code = ("print('before')\n"
+            "r = await launch_subagents([{'query': 'loop'}, {'query': 'ask'}, {'query': 'think'}])")
+    server.set_rules(mind({"go": ["print('first turn')", code],
+                           "loop": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+                           "ask": "await llm_query('slow')",
+                           "think": {"reply": "done(1)", "stall_after": 2}},
+                          query={"reply": "x", "stall_after": 0}))
+    args, path = command(server)
+    process = start_rlmflow(*args)
+    server.wait_for(lambda stats: stats["stalls"] == 2)
+    wait_until(lambda: len(descendants(process.pid)) >= 3)
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and out == b"", err
+    server.wait_idle()
+    view = run_rlmflow("view", path, "--json")
+    assert view.code == 0 and "first turn" in view.stdout and '"root.child2"' in view.stdout
