@@ -232,7 +232,7 @@ def test_the_program_cannot_be_read_by_its_user(workspace, build_dir):
         done = subprocess.run(
             [f"{folder}/rlmflow", "run", "go", "--model", f"script:{script}", "-o", f"{folder}/open/run.rlm"],
             capture_output=True, timeout=60, cwd=folder, **other,
-            env={**workspace.environment(), "LD_LIBRARY_PATH": folder})
+            env={**workspace.environment(), "LD_LIBRARY_PATH": folder, "XDG_CONFIG_HOME": folder})
     assert done.stdout == b"refused\n", done.stderr
 
 
