@@ -4,6 +4,7 @@ export PATH := /usr/bin:$(PATH)
 
 BUILD := build
 FUZZ_SECONDS := 60
+BENCHES := exec journal streams engine
 MESON_OPTIONS :=
 
 .PHONY: all deps build demo check bench fuzz install clean
@@ -28,8 +29,10 @@ check:
 	@scripts/run-checks $(BUILD)
 
 bench: build
-	@ninja -C $(BUILD) bench/bench_exec bench/bench_journal bench/bench_streams
-	@for b in exec journal streams; do echo "== $$b"; $(BUILD)/bench/bench_$$b || exit 1; done
+	@ninja -C $(BUILD) $(BENCHES:%=bench/bench_%) bench/bench_waves
+	@for b in $(BENCHES); do echo "== $$b"; $(BUILD)/bench/bench_$$b || exit 1; done
+	@echo "== waves"; python3 bench/waves.py $(BUILD)
+	@echo "== inputs"; python3 bench/inputs.py $(BUILD) 256
 
 fuzz:
 	@scripts/install-deps ci
