@@ -220,7 +220,11 @@ void rlm_call_answer_parts(struct rlm_call *call)
     }
     rlm_json_end(&w, ']');
     rlm_error *err = NULL;
-    if (rlm_buf_check(&list, &err) < 0) {
+    if (list.status == RLM_E_LIMIT) {
+        rlm_call_raise(
+            call, "HostCallError", "limit",
+            RLM_STR("the results are more than 64 MiB together; ask for fewer at a time"));
+    } else if (rlm_buf_check(&list, &err) < 0) {
         rlm_run_fail(call->agent->run, err);
     } else {
         rlm_call_answer(call, rlm_buf_str(&list));

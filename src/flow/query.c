@@ -254,9 +254,16 @@ void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *host_c
     }
     for (size_t i = 0; call && i < n; i++) {
         const rlm_json *prompt = q.batched ? rlm_json_at(q.prompts, i) : q.prompts;
-        if (start_part(&call->parts[i], &q, prompt, &err) < 0) {
+        int r = start_part(&call->parts[i], &q, prompt, &err);
+        if (r == RLM_E_NOMEM) {
             rlm_run_fail(agent->run, err);
             break;
+        }
+        if (r < 0) {
+            /* Too long, or a blob that cannot be read. With the last part the call is gone. */
+            part_failed(&call->parts[i], "failed", rlm_str_of(rlm_error_message(err)));
+            rlm_error_free(err);
+            err = NULL;
         }
     }
     rlm_buf_deinit(&q.schema);

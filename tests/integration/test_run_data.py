@@ -224,3 +224,25 @@ def test_an_ordinary_users_session_finds_no_key_in_its_parent(workspace, server,
     assert "Bearer sk-very-secret" in str(server.requests[0].headers)
     for path in (base / "state").rglob("*"):
         assert path.is_dir() or not re.search(b"sk-very-secret|header-secret", path.read_bytes())
+
+
+def test_a_prompt_of_100_mb_is_refused_as_a_value(go, server):
+    code = ("big = 'x' * 100_000_000\n"
+            "try: await llm_query(big)\n"
+            "except HostCallError as e: print(e.reason, e.message)\n"
+            "r = await llm_query_batched(['a', big, 'b', big])\n"
+            "done(repr([x.reason if isinstance(x, Failure) else x for x in r]))")
+    run = go(mind({"go": code}, query=lambda r: r.user * 2))
+    assert (run.code, run.answer) == (0, repr(["aa", "failed", "bb", "failed"])), run.stderr
+    assert "failed more than 67108864 bytes" in run.nodes()[-1]["output"]
+    assert server.stats()["requests"] == 3
+
+
+def test_results_that_are_too_many_bytes_together_are_an_error_at_the_call(go):
+    """Control characters take six bytes each on the way."""
+    code = ("try: await llm_query_batched(['a'] * 180)\n"
+            "except HostCallError as e: done(e.reason + ': ' + e.message)")
+    run = go(mind({"go": code}, query={"reply": "\x01" * 65_000, "ignore_max_tokens": True,
+                                       "ignore_stream": True}))
+    assert run.code == 0, run.stderr
+    assert run.answer == "limit: the results are more than 64 MiB together; ask for fewer at a time"
