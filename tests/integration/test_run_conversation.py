@@ -3,10 +3,6 @@
 from runs import Text, command, go, look, mind  # noqa: F401
 
 
-def shape(record):
-    return "".join(m["role"][0] for m in record.body["messages"])
-
-
 def text_of(message):
     content = message["content"]
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
@@ -18,13 +14,13 @@ def test_roles_alternate_and_no_message_is_empty(make_server, run_rlmflow, comma
                "done('end')"]
     for api in ("openai", "anthropic"):
         server = make_server(mind({"go": replies}), alternate=True)
-        args, _ = command(server, api=api)
+        args, _ = command(server, "--max-iters", len(replies), api=api)
         r = run_rlmflow(*args)
         assert (r.code, r.stdout) == (0, "end\n"), r.stderr
+        assert "last turn" in text_of(server.requests[-1].body["messages"][-1])
         assert server.stats()["statuses"] == {"200": 7}
         for record in server.requests:
             assert all(text_of(m).strip() for m in record.body["messages"])
-            assert shape(record).removeprefix("s").strip("u").replace("ua", "") in ("", "a"), shape(record)
 
 
 def test_what_was_sent_stays_as_it_was(go, server):

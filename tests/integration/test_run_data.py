@@ -105,8 +105,7 @@ def test_a_directory_is_read_lazily_and_links_out_of_it_are_refused(go, tmp_path
     assert run.answer == "22new and longer"
     assert "later.txt" in run.stderr and "changed" in run.stderr
     assert "no '../folder/one.txt'" in run.nodes()[-1]["output"]
-    blobs = b"".join(p.read_bytes() for p in (run.path / "blobs").iterdir()) + (run.path / "journal").read_bytes()
-    assert b"new and longer" in blobs
+    assert b"new and longer" in (run.path / "journal").read_bytes()
 
 
 def test_a_file_of_a_directory_that_becomes_a_link_is_refused(go, tmp_path):
@@ -115,7 +114,8 @@ def test_a_file_of_a_directory_that_becomes_a_link_is_refused(go, tmp_path):
     (folder / "a").write_text("fine")
     secret = tmp_path / "secret"
     secret.write_text("secret")
-    code = (f'import os\nos.unlink({str(folder / "a")!r}); os.symlink({str(secret)!r}, {str(folder / "a")!r})\n'
+    name = repr(str(folder / "a"))
+    code = (f'import os\nos.unlink({name}); os.symlink({str(secret)!r}, {name})\n'
             'try: print(d["a"])\nexcept Exception as e: print(type(e).__name__, e)\n'
             'done("end")')
     run = go(mind({"go": code}), "--input", f"d=@{folder}")
@@ -126,7 +126,8 @@ def test_a_file_of_a_directory_that_becomes_a_link_is_refused(go, tmp_path):
 
 # ---- disks ----
 
-def test_a_full_disk_ends_the_run_and_keeps_what_was_written(workspace, server, command, look, run_rlmflow):
+def test_a_full_disk_ends_the_run_and_keeps_what_was_written(workspace, server, command,
+                                                             run_rlmflow):
     """A small tmpfs of a mount namespace of its own."""
     code = "print('x' * 60_000)"
     server.set_rules(mind({"go": code}))
@@ -194,7 +195,8 @@ text = b"".join(found) + repr(dict(os.environ)).encode()
 for name in os.listdir("/proc/self/fd"):
     try: text += os.readlink(f"/proc/self/fd/{name}").encode()
     except OSError: pass
-done(repr((b"sk-" + b"very-secret" in text, b"header-" + b"secret" in text, b"RLMFLOW_TEST" + b"_ID" in text)))
+parts = ((b"sk-", b"very-secret"), (b"header-", b"secret"), (b"RLMFLOW_TEST", b"_ID"))
+done(repr([a + b in text for a, b in parts]))
 """
 
 
@@ -213,14 +215,15 @@ def test_an_ordinary_users_session_finds_no_key_in_its_parent(workspace, server,
         for p in parents:
             p.chmod(modes[p] | 0o711)
         done = subprocess.run(
-            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", workspace.program, *map(str, args)],
+            ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", workspace.program,
+             *map(str, args)],
             env=workspace.environment({"OPENAI_API_KEY": "sk-very-secret"}), cwd=workspace.cwd,
             capture_output=True, text=True, timeout=60)
     finally:
         for p in parents:
             p.chmod(modes[p] & 0o7777)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "(False, False, False)\n", done.stdout
+    assert done.stdout == "[False, False, False]\n", done.stdout
     assert "Bearer sk-very-secret" in str(server.requests[0].headers)
     for path in (base / "state").rglob("*"):
         assert path.is_dir() or not re.search(b"sk-very-secret|header-secret", path.read_bytes())

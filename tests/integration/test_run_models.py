@@ -126,7 +126,8 @@ def test_the_field_of_the_limit_is_found(go, server):
 
 def test_a_pause_is_shared_by_all_calls_to_a_model(go, server):
     """One 429 with a pause: of 16 calls none is made before it is over."""
-    code = 'r = await llm_query_batched([f"q{i}" for i in range(16)])\ndone(len([x for x in r if x == "said"]))'
+    code = ('r = await llm_query_batched([f"q{i}" for i in range(16)])\n'
+            'done(len([x for x in r if x == "said"]))')
 
     def query(request):
         return {"status": 429, "retry_after": 1} if request.n == 2 else "said"
@@ -141,7 +142,8 @@ def test_a_pause_is_shared_by_all_calls_to_a_model(go, server):
 
 
 def test_the_calls_under_way_at_a_429_are_not_made_again_before_its_pause(go, server):
-    code = 'r = await llm_query_batched([f"q{i}" for i in range(16)])\ndone(len([x for x in r if x == "said"]))'
+    code = ('r = await llm_query_batched([f"q{i}" for i in range(16)])\n'
+            'done(len([x for x in r if x == "said"]))')
 
     def query(request):
         if request.n <= 9:  # the first wave of 8: all are refused at once

@@ -150,7 +150,8 @@ def test_a_memory_hog_is_an_error_that_the_model_sees(go):
     assert run.answer == "end" and "MemoryError" in run.seen()[0]
 
 
-def test_kill_9_of_the_engine_leaves_no_worker_and_loses_nothing(start_rlmflow, server, command, run_rlmflow):
+def test_kill_9_of_the_engine_leaves_no_worker_and_loses_nothing(start_rlmflow, server, command,
+                                                                 run_rlmflow):
     code = ("import subprocess, time\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
             "r = await launch_subagents([{'query': 'work'} for _ in range(4)])")
     work = "import time\nprint('written')\ntime.sleep(1000)"
@@ -184,7 +185,7 @@ def test_a_working_directory_that_vanishes(go, workspace):
                    "work": "done('child ran')"}), "--cwd", folder)
     assert run.code == 0 and run.answer == "end", run.stderr
     assert run.seen()[1].startswith("missing")
-    assert "work" in run.seen()[2] and "failed" in run.seen()[2] and "No such file" in run.seen()[2], run.seen()[2]
+    assert all(word in run.seen()[2] for word in ("work", "failed", "No such file")), run.seen()[2]
 
 
 def test_a_working_directory_that_was_never_there(run_rlmflow, server, command):
@@ -219,7 +220,8 @@ def test_an_interrupt_ends_children_calls_and_loops(start_rlmflow, server, comma
     code = ("print('before')\n"
             "r = await launch_subagents([{'query': 'loop'}, {'query': 'ask'}, {'query': 'think'}])")
     server.set_rules(mind({"go": ["print('first turn')", code],
-                           "loop": "while True:\n    try:\n        while True: pass\n    except BaseException: pass",
+                           "loop": ("while True:\n    try:\n        while True: pass\n"
+                                    "    except BaseException: pass"),
                            "ask": "await llm_query('slow')",
                            "think": {"reply": "done(1)", "stall_after": 2}},
                           query={"reply": "x", "stall_after": 0}))
