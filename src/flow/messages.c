@@ -7,31 +7,44 @@ enum { TASK_MAX = 64 * 1024 * 1024 };
 struct builder {
     rlm_arena *arena;
     RLM_VEC(struct rlm_message) list;
+    size_t turns; /* replies that are not left out */
     bool failed;
 };
 
-static rlm_str joined(struct builder *b, rlm_str first, rlm_str second)
+static rlm_str joined(struct builder *b, rlm_str first, const char *between, rlm_str second)
 {
-    char *text = rlm_arena_bytes(b->arena, first.len + 2 + second.len);
+    size_t gap = strlen(between);
+    char *text = rlm_arena_bytes(b->arena, first.len + gap + second.len);
     if (!text) {
         b->failed = true;
         return first;
     }
     memcpy(text, first.ptr, first.len);
-    memcpy(text + first.len, "\n\n", 2);
-    memcpy(text + first.len + 2, second.ptr, second.len);
-    return (rlm_str){text, first.len + 2 + second.len};
+    memcpy(text + first.len, between, gap);
+    memcpy(text + first.len + gap, second.ptr, second.len);
+    return (rlm_str){text, first.len + gap + second.len};
 }
 
-/* Adds a text; one of the same role as the last is merged into it. */
+static bool is_blank(rlm_str text)
+{
+    for (size_t i = 0; i < text.len; i++) {
+        if (!strchr(" \t\n\v\f\r", text.ptr[i]) || !text.ptr[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Adds a text; one of the same role as the last is merged into it. Providers refuse messages that are
+ * empty, and some also those of blanks alone. */
 static void add(struct builder *b, enum rlm_role role, rlm_str text)
 {
-    if (!text.len) {
+    if (is_blank(text)) {
         text = role == RLM_ASSISTANT ? RLM_STR("(empty reply)") : RLM_STR("(nothing)");
     }
     struct rlm_message *last = b->list.len ? &b->list.items[b->list.len - 1] : NULL;
     if (last && last->role == role) {
-        last->text = joined(b, last->text, text);
+        last->text = joined(b, last->text, "\n\n", text);
         return;
     }
     struct rlm_message *m = rlm_vec_push(&b->list);
@@ -42,15 +55,86 @@ static void add(struct builder *b, enum rlm_role role, rlm_str text)
     *m = (struct rlm_message){.role = role, .text = text};
 }
 
-static void add_node(struct builder *b, const struct rlm_node *node)
+/* Puts a line behind the last message. */
+static void add_line(struct builder *b, rlm_str line)
 {
+    if (!b->failed) {
+        struct rlm_message *last = &b->list.items[b->list.len - 1];
+        last->text = joined(b, last->text, "\n", line);
+    }
+}
+
+static const char left_out[] = "[Earlier turns are left out here.]";
+static const char not_answered[] =
+    "[If this shows the answer, call done(answer) with it now. If not, go on with code that finds "
+    "it.]";
+static const char failed[] =
+    "[Your code stopped there; do not send it again. If what it printed shows the answer, call done(...) with "
+    "just that. If not, print the data in question, then write other code.]";
+static const char sent_again[] =
+    "[You have sent this code before, and the same came out. It will not change. Write other code: search "
+    "the data and print only the lines that matter; or call done(answer) if you know the answer.]";
+
+/* Of the cell that ended with node `at`: whether an earlier one had the same code and the same end.
+ * `*ret_last`: that one came right before it. */
+static bool is_sent_again(const rlm_graph *g, size_t at, bool *ret_last)
+{
+    rlm_str end = g->nodes.items[at]->content;
+    const struct rlm_node *code = NULL;
+    const struct rlm_node *other_end = NULL;
+    int cells = 0;
+    for (size_t i = at; i-- > 1 && !(code && !code->code.len);) {
+        const struct rlm_node *node = g->nodes.items[i];
+        if (node->type == RLM_EXEC_OUTPUT || node->type == RLM_ERROR_OUTPUT) {
+            other_end = node;
+        } else if (node->type == RLM_EXEC_ACTION && !code) {
+            code = node;
+        } else if (node->type == RLM_EXEC_ACTION && other_end) {
+            cells++;
+            if (rlm_str_eq(node->code, code->code) && rlm_str_eq(other_end->content, end)) {
+                *ret_last = cells == 1;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* An observation ends with what to do next. That is part of the projection, and stands behind every
+ * one, not the newest alone: what has once been sent never changes, so prompt caches hit.
+ *
+ * Code that is sent twice in a row is shown once, with a line behind what came out for each time it
+ * was sent again: models repeat what they see repeated. */
+static void add_observation(struct builder *b, const rlm_graph *g, size_t at)
+{
+    const struct rlm_node *node = g->nodes.items[at];
+    bool last = false;
+    bool again = is_sent_again(g, at, &last);
+    if (again && last && b->turns > 1 && !b->failed &&
+        b->list.items[b->list.len - 1].role == RLM_ASSISTANT) {
+        b->list.len--;
+    } else {
+        add(b, RLM_USER, node->content);
+    }
+    const char *line = again                             ? sent_again
+                       : node->type == RLM_EXEC_OUTPUT   ? not_answered
+                       : rlm_str_is(node->error, "exec") ? failed
+                                                         : NULL;
+    if (line) {
+        add_line(b, rlm_str_of(line));
+    }
+}
+
+static void add_node(struct builder *b, const rlm_graph *g, size_t at)
+{
+    const struct rlm_node *node = g->nodes.items[at];
     switch (node->type) {
     case RLM_LLM_OUTPUT:
         add(b, RLM_ASSISTANT, node->content);
         break;
     case RLM_EXEC_OUTPUT:
     case RLM_ERROR_OUTPUT:
-        add(b, RLM_USER, node->content);
+        add_observation(b, g, at);
         break;
     case RLM_USER_QUERY:
         add(b, RLM_USER, node->content);
@@ -66,27 +150,17 @@ static void add_node(struct builder *b, const struct rlm_node *node)
     }
 }
 
-/* Leaves the first `head` messages, a marker, and the newest, so that at most `most` stand after the
- * system message. */
-static void cap_messages(struct builder *b, size_t most)
+/* How many of the oldest turns to leave out: those that the caller wants gone, and what a cap of
+ * messages takes. A system message and the task come before the turns, and a turn is two messages at
+ * most, a reply and what followed. */
+static int turns_to_drop(const struct rlm_agent *agent, const struct rlm_messages_options *options)
 {
-    size_t after = b->list.len - 1;
-    if (after <= most) {
-        return;
+    int drop = options->turns_dropped;
+    int most = agent->run->flow->limits.max_messages;
+    if (most && agent->graph->turns - (most - 2) / 2 > drop) {
+        drop = agent->graph->turns - (most - 2) / 2;
     }
-    /* The task (1), the marker is merged into it, then an assistant message begins the tail. */
-    size_t first = b->list.len - (most - 1);
-    if (b->list.items[first].role != RLM_ASSISTANT) {
-        first++;
-    }
-    if (first >= b->list.len) {
-        first = b->list.len - 1;
-    }
-    b->list.items[1].text =
-        joined(b, b->list.items[1].text, RLM_STR("[Earlier turns are left out here.]"));
-    memmove(b->list.items + 2, b->list.items + first,
-            (b->list.len - first) * sizeof *b->list.items);
-    b->list.len -= first - 2;
+    return drop;
 }
 
 /* Where a provider's prompt cache may end: behind the system prompt, and behind the newest message
@@ -119,23 +193,20 @@ int rlm_messages_build(const struct rlm_agent *agent,
     add(&b, RLM_SYSTEM, rlm_arena_copy(arena, rlm_str_of(system)));
     add(&b, RLM_USER, rlm_arena_copy(arena, rlm_buf_str(&task)));
     int replies = 0;
-    size_t shown = 0;
     bool marked = false;
+    int drop = turns_to_drop(agent, options);
     for (size_t i = 1; i < g->nodes.len; i++) {
         const struct rlm_node *node = g->nodes.items[i];
         replies += node->type == RLM_LLM_OUTPUT;
-        if (replies <= options->turns_dropped && node->type != RLM_USER_QUERY) {
+        if (replies <= drop && node->type != RLM_USER_QUERY) {
             if (!marked) {
-                add(&b, RLM_USER, RLM_STR("[Earlier turns are left out here.]"));
+                add(&b, RLM_USER, rlm_str_of(left_out));
                 marked = true;
             }
             continue;
         }
-        shown += node->type == RLM_LLM_OUTPUT;
-        add_node(&b, node);
-    }
-    if (!b.failed && agent->run->flow->limits.max_messages) {
-        cap_messages(&b, (size_t)agent->run->flow->limits.max_messages - 1);
+        b.turns += node->type == RLM_LLM_OUTPUT;
+        add_node(&b, g, i);
     }
     if (!b.failed && b.list.items[b.list.len - 1].role != RLM_USER) {
         add(&b, RLM_USER, RLM_STR("Go on: write the next code, or call done(answer)."));
@@ -152,7 +223,7 @@ int rlm_messages_build(const struct rlm_agent *agent,
     mark_cache(&b);
     memcpy(items, b.list.items, b.list.len * sizeof *items);
     *ret_messages =
-        (struct rlm_messages){.items = items, .count = b.list.len, .turns_shown = shown};
+        (struct rlm_messages){.items = items, .count = b.list.len, .turns_shown = b.turns};
     for (size_t i = 0; i < b.list.len; i++) {
         ret_messages->bytes += items[i].text.len;
     }

@@ -21,9 +21,10 @@ static void add_output(const struct rlm_observation *o, struct rlm_buf *out)
     size_t head = rlm_utf8_offset(o->output, half);
     size_t tail = rlm_utf8_offset_from_end(o->output, (size_t)o->max_chars - half);
     rlm_buf_add_str(out, rlm_str_sub(o->output, 0, head));
-    rlm_buf_addf(
-        out, "\n... (%" PRIu64 " characters left out; print less, or keep data in variables) ...\n",
-        (uint64_t)(chars - (size_t)o->max_chars) + o->omitted_chars);
+    rlm_buf_addf(out,
+                 "\n... (%" PRIu64
+                 " characters left out; search by code, and print only what matters) ...\n",
+                 (uint64_t)(chars - (size_t)o->max_chars) + o->omitted_chars);
     rlm_buf_add_str(out, rlm_str_sub(o->output, tail, o->output.len));
 }
 

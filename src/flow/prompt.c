@@ -14,58 +14,65 @@ const char rlm_prompt_final[] =
 
 static const char role[] =
     "You answer a task by writing Python. Your code runs in a REPL session that keeps its variables; what "
-    "it prints comes back to you as the next message. Then you write the next code, until you call "
-    "`done(answer)`.\n"
+    "it prints comes back to you as the next message, and then you write the next code. First look at the "
+    "data, then compute, and when you have seen the right result, end with `done(answer)`.\n"
     "\n"
-    "Reply with exactly one code block:\n"
+    "Each reply is one code block that starts with ```repl and ends with ```. Only the first block of a reply "
+    "runs. You see at most a few thousand characters of what it prints, so do not read the data through: "
+    "print a few lines to learn its form, then search, count and compute with code.\n"
     "\n"
-    "```repl\n"
-    "print(len(INPUTS[\"report\"]))\n"
-    "```\n"
-    "\n"
-    "Only the first block of a reply runs. You see at most a few thousand characters of output, so look at "
-    "slices and counts and keep data in variables.\n"
-    "\n"
-    "In the session:\n"
+    "In the session, without any import:\n"
     "- `INPUTS`: the inputs by name, each also a variable of that name. They hold the real data, which may be "
     "huge: read it from there, never make it up, and do not give these names new values.\n"
-    "- `done(answer)`: ends your work with this answer. Call it once you have seen that the answer is right.\n"
-    "- `await llm_query(prompt)`: the reply of a language model (str) to a text that you give it whole: for "
-    "reading, judging, summarising, not for counting. `await llm_query_batched([prompt, ...])`: many at once.\n";
+    "- `done(answer)`: ends your work with this answer.\n"
+    "- `await llm_query(prompt)`: the reply (str) of a language model that sees nothing but the prompt: "
+    "`await llm_query(\"Polite or rude? One word.\\n\" + letter)`. For reading, judging and summarising; "
+    "counting is for code. `await llm_query_batched([prompt, ...])`: a list of replies, many at once.\n";
 
 static const char delegation[] =
-    "- `await launch_subagents([{\"query\": str, \"inputs\": {name: value}, \"name\": str}, ...])`: each spec starts "
-    "an agent like you, with a session of its own, that knows only its query and inputs. All run at once; "
-    "the result is the list of their answers in the order of the specs. Use it for parts that need several "
-    "steps each. Keep queries short and pass data through inputs.\n";
+    "- `await launch_subagents(specs)`: starts agents like you, each with a session of its own, that know only "
+    "their query and inputs: `await launch_subagents([{\"query\": \"Which port does `part` name?\", "
+    "\"inputs\": {\"part\": part}} for part in parts])`. All run at once; the result is the list of their "
+    "answers (str) in the order of the specs. For parts that need several steps each. Keep queries short and pass "
+    "data through inputs.\n";
 
 static const char rest[] =
     "- A part that failed stands in its place as a `Failure`, a str with `.reason`; check with "
     "`isinstance(x, Failure)`.\n"
     "- `budget()`: what you may still spend. `read_file`, `write_file`, `edit_file`, `ls`, `grep`: files.\n"
     "\n"
-    "Top-level `await` works. Example of a task done in two turns: \"How many lines of `log` are errors, and "
-    "which service has most of them?\" First look at the data:\n"
+    "Top-level `await` works.\n"
+    "\n"
+    "Example of a task done in two replies: \"How many days of `weather` had more than 10 mm of rain, and "
+    "which was the wettest?\" The first reply only looks, at lines from all over the text:\n"
     "\n"
     "```repl\n"
-    "print(len(log), log.count(\"\\n\"))\n"
-    "print(log[:300])\n"
+    "lines = weather.splitlines()\n"
+    "print(len(lines))\n"
+    "for line in lines[::len(lines) // 5 + 1]:\n"
+    "    print(line[:200])\n"
     "```\n"
     "\n"
-    "You are shown:\n"
+    "What it printed:\n"
     "\n"
-    "48211 1007\n"
-    "2024-05-01 10:00:02 ERROR auth: timeout\n"
-    "2024-05-01 10:00:09 INFO mail: sent\n"
+    "8031\n"
+    "# station 14\n"
+    "2005-05-26 wind=3 rain=3.5mm\n"
+    "2009-10-19 wind=7 rain=0mm\n"
+    "2014-03-14 wind=5 rain=12.1mm\n"
+    "2018-08-07 wind=1 rain=0mm\n"
     "\n"
-    "Now you know its form, so you compute and answer:\n"
+    "Now the form is known. The second reply computes over the whole data and answers:\n"
     "\n"
     "```repl\n"
-    "from collections import Counter\n"
-    "errors = [line for line in log.splitlines() if \" ERROR \" in line]\n"
-    "services = Counter(line.split()[3].rstrip(\":\") for line in errors)\n"
-    "print(len(errors), services.most_common(3))\n"
-    "done(f\"{len(errors)} errors, most of them from {services.most_common(1)[0][0]}\")\n"
+    "rain = {}\n"
+    "for line in lines:\n"
+    "    if \"rain=\" in line:\n"
+    "        rain[line.split()[0]] = float(line.split(\"rain=\")[1].rstrip(\"m\"))\n"
+    "wet = [day for day in rain if rain[day] > 10]\n"
+    "wettest = max(rain, key=rain.get)\n"
+    "print(len(wet), wettest)\n"
+    "done(f\"{len(wet)} days; the wettest was {wettest} with {rain[wettest]} mm\")\n"
     "```\n";
 
 static void add_tools(const rlm_flow *flow, struct rlm_buf *out)
@@ -126,13 +133,16 @@ static void add_count(struct rlm_buf *out, uint64_t n)
     }
 }
 
-/* The beginning of a text on one line, quoted as JSON does. */
-static void add_preview(struct rlm_buf *out, rlm_str text, bool whole)
+/* The beginning of a text on one line, quoted as JSON does; true if that is all of it. No more than
+ * that: what stands here is what small models copy into their code instead of looking at the data. */
+static bool add_preview(struct rlm_buf *out, rlm_str text, bool whole)
 {
     size_t end = rlm_utf8_offset(text, PREVIEW_CHARS);
     struct rlm_json_writer w = {.buf = out};
-    rlm_buf_adds(out, whole && end == text.len ? ": " : ", begins with ");
+    whole = whole && end == text.len;
+    rlm_buf_adds(out, whole ? ": " : ", begins with ");
     rlm_json_put_str(&w, rlm_str_sub(text, 0, end));
+    return whole;
 }
 
 static void
@@ -162,7 +172,7 @@ static void add_directory(const rlm_json *dir, struct rlm_buf *out)
     for (uint32_t i = 0; i < n; i++) {
         bytes += (uint64_t)rlm_json_int(rlm_json_at(rlm_json_at(files, i), 1), 0);
     }
-    rlm_buf_adds(out, "a directory as a mapping of file names to contents, ");
+    rlm_buf_adds(out, "a directory as a dict of file names to contents (not a path), ");
     add_count(out, n);
     rlm_buf_adds(out, " files, ");
     add_count(out, bytes);
@@ -174,7 +184,8 @@ static void add_directory(const rlm_json *dir, struct rlm_buf *out)
     rlm_buf_adds(out, n > FILES_SHOWN ? ", ..." : "");
 }
 
-static void add_value(const struct rlm_agent *agent, const rlm_json *value, struct rlm_buf *out)
+/* True if the value stands there whole. */
+static bool add_value(const struct rlm_agent *agent, const rlm_json *value, struct rlm_buf *out)
 {
     struct rlm_json_writer w = {.buf = out};
     const struct rlm_blob *blob =
@@ -190,13 +201,15 @@ static void add_value(const struct rlm_agent *agent, const rlm_json *value, stru
         rlm_buf_adds(out, "str, ");
         add_count(out, rlm_utf8_count(value->text));
         rlm_buf_adds(out, " characters");
-        add_preview(out, value->text, true);
+        return add_preview(out, value->text, true);
     } else if (value->type == RLM_JSON_ARRAY || value->type == RLM_JSON_OBJECT) {
         rlm_buf_addf(out, "%s of %u", value->type == RLM_JSON_ARRAY ? "list" : "dict",
                      value->count);
     } else {
         rlm_json_put(&w, value);
+        return true;
     }
+    return false;
 }
 
 int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf *out)
@@ -213,10 +226,11 @@ int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf
     if (inputs->count) {
         rlm_buf_adds(out, "\nInputs, in INPUTS and as variables:\n");
     }
+    bool unseen = false;
     for (uint32_t i = 0; i < inputs->count; i++) {
         const struct rlm_json_member *m = &inputs->members[i];
         rlm_buf_addf(out, "- %.*s: ", RLM_FMT(m->key));
-        add_value(agent, &m->value, out);
+        unseen |= !add_value(agent, &m->value, out);
         rlm_buf_adds(out, "\n");
     }
     if (g->output_schema.len) {
@@ -225,7 +239,10 @@ int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf
         rlm_buf_add_str(out, g->output_schema);
         rlm_buf_adds(out, "\n");
     }
-    rlm_buf_addf(out, "\nYou have %d turns.",
-                 rlm_step_max_iters(&agent->run->flow->limits, g->depth));
+    int max_iters = rlm_step_max_iters(&agent->run->flow->limits, g->depth);
+    rlm_buf_addf(out, "\nYou have %d turns.", max_iters);
+    if (unseen && max_iters > 1) {
+        rlm_buf_adds(out, " The first one only looks at the inputs, as in the example.");
+    }
     return out->status;
 }
