@@ -12,7 +12,7 @@ Who does what:
 
 - The main thread blocks in recv while idle, runs the cell itself and sends `finished`. There is no
   hand-over to another thread in an ordinary cell.
-- The monitor thread sleeps in epoll. While a cell runs, the host's stream is armed there, so that
+- The monitor thread sleeps in poll. While a cell runs it listens to the host's stream too, so that
   `yield` and `interrupt` are heard in mid-computation; it also empties the pipe that stands on
   descriptors 1 and 2, and sends `output` frames.
 - Whoever reads the stream holds `Session.reading`: the main thread while idle, while it waits in a
@@ -42,7 +42,6 @@ import select
 import time
 from _collections import deque
 from _collections_abc import Iterator, Mapping, MappingView
-from _functools import partial
 from _json import encode_basestring_ascii as quote, make_scanner
 from _struct import Struct, calcsize, iter_unpack
 
@@ -65,12 +64,14 @@ STREAM_FROM = 64 * 1024
 
 MAX_DEPTH = 100
 PIPE_LOOK_SECONDS = 0.0005
-OUTPUT_SECONDS = 0.2
+OUTPUT_MS = 200
+INTERRUPT_MS = 10
+TICK_MS = 3
+QUIET_TICKS = 30
 OUTPUT_FRAME_CHARS = 48 * 1024
 ECHO_CHARS = 64 * 1024
 TRACEBACK_CHARS = 20000
 SETTLE_SECONDS = 1.0
-IDLE_TICKS = 10
 SIGNAL = _signal.SIGRTMIN + 7 if hasattr(_signal, "SIGRTMIN") else _signal.SIGUSR2
 
 monotonic = time.monotonic
@@ -515,12 +516,10 @@ class Channel:
                 os.close(fd)
         for fd in {self.rfd, self.wfd}:
             os.set_blocking(fd, True)
-        self.socket = None
-        if self.rfd == self.wfd:
-            try:
-                self.socket = _socket.socket(fileno=self.rfd)
-            except OSError:
-                pass
+        try:
+            self.socket = _socket.socket(fileno=self.rfd)
+        except OSError:
+            self.socket = None
         self.send_lock = _thread.allocate_lock()
         self.sent = 0
         self.received = 0
@@ -1092,7 +1091,8 @@ class Session:
         self.monitor = Monitor(self)
         self.cell = 0
         self.in_cell = False
-        self.monitor_listens = False
+        self.agent_runs = False
+        self.turn = 0
         self.has_word = False
         self.woken = False
         self.ended = False
@@ -1144,16 +1144,17 @@ class Session:
 
     def start_reading(self):
         """The main thread takes the stream; returns when no other reads it."""
-        self.monitor_listens = False
-        self.monitor.disarm()
+        self.agent_runs = False
         self.reading.acquire()
         self.reader = MAIN_THREAD
 
     def stop_reading(self):
         self.reader = None
         self.reading.release()
-        self.monitor_listens = True
-        self.monitor.arm()
+        self.turn += 1
+        self.agent_runs = True
+        if self.monitor.sleeping:
+            self.monitor.wake()
 
     def wait_for_credit(self):
         if self.reader == _thread.get_ident():
@@ -1289,7 +1290,6 @@ class Session:
         self.has_word = True
         self.ended = False
         self.stop_reading()
-        self.monitor.begin_cell()
 
     def end_cell(self, error, notes):
         """Sends `finished`. Afterwards the main thread holds the stream."""
@@ -1328,68 +1328,32 @@ class Session:
 
 
 class Monitor:
-    """The thread that hears the host in mid-cell, empties the output's pipe and shows output."""
+    """The thread that hears the host in mid-cell, empties the output's pipe and shows output.
+
+    A cell that is soon over costs it nothing: it looks every few milliseconds, and listens to the host
+    if the agent's code is at work, for the same turn as a tick ago. After some ticks in which nothing
+    was, it sleeps until the next turn, when the main thread wakes it.
+    """
 
     def __init__(self, session):
         self.session = session
         self.sleeping = False
-        self.epoll = None
         self.shown = None
+        self.next_show = 0.0
         low = os.pipe()
         self.wake_read, self.wake_write = map(move_high, low)
         for fd in low:
             os.close(fd)
 
     def start(self):
-        session = self.session
-        self.stream = session.channel.rfd
-        self.pipe = session.output.pipe
-        if hasattr(select, "epoll"):
-            low = select.epoll()
-            self.epoll = select.epoll.fromfd(move_high(low.fileno()))
-            low.close()
-            self.ready = select.EPOLLIN | select.EPOLLONESHOT
-            self.off = select.EPOLLONESHOT
-            self.epoll.register(self.stream, self.off)
-            self.epoll.register(self.wake_read, select.EPOLLIN)
-            self.epoll.register(self.pipe, select.EPOLLIN)
-            modify = self.epoll.modify
-            self.arm = partial(modify, self.stream, self.ready)
-            self.disarm = partial(modify, self.stream, self.off)
-        else:
-            self.poll = select.poll()
-            self.poll.register(self.wake_read, select.POLLIN)
-            self.poll.register(self.pipe, select.POLLIN)
-            self.is_armed = False
+        self.poll = select.poll()
+        self.poll.register(self.wake_read, select.POLLIN)
+        self.poll.register(self.session.output.pipe, select.POLLIN)
         _thread.start_new_thread(self.run, ())
 
-    # Replaced by one call into C where there is epoll.
-
-    def arm(self):
-        self.is_armed = True
-        self.poke()
-
-    def disarm(self):
-        self.is_armed = False
-
-    def poke(self):
+    def wake(self):
+        self.sleeping = False
         os.write(self.wake_write, b".")
-
-    def begin_cell(self):
-        if self.sleeping:
-            self.sleeping = False
-            self.poke()
-
-    def wait(self, timeout):
-        if self.epoll is not None:
-            return self.epoll.poll(timeout)
-        is_armed = self.is_armed
-        if is_armed:
-            self.poll.register(self.stream, select.POLLIN)
-        events = self.poll.poll(None if timeout is None else timeout * 1000)
-        if is_armed:
-            self.poll.unregister(self.stream)
-        return events
 
     def run(self):
         try:
@@ -1399,35 +1363,61 @@ class Monitor:
 
     def watch(self):
         session = self.session
-        timeout = OUTPUT_SECONDS
-        idle = 0
-        next_show = 0.0
+        turn = 0
+        quiet_ticks = 0
         while True:
-            for fd, event in self.wait(timeout):
-                if fd == self.pipe:
-                    if event & select.POLLIN:
-                        session.output.drain()
-                    else:
-                        (self.epoll or self.poll).unregister(fd)
-                elif fd == self.wake_read:
-                    os.read(fd, 4096)
-                else:
-                    self.read_stream()
-            now = monotonic()
-            if session.in_cell:
-                idle = 0
-                timeout = OUTPUT_SECONDS
-                if session.interrupt is not None:
-                    _signal.pthread_kill(MAIN_THREAD, SIGNAL)
-                    timeout = 0.01
-                if now >= next_show and self.shown != session.output.mark():
-                    next_show = now + OUTPUT_SECONDS
-                    self.show()
+            if turn != session.turn:
+                turn = session.turn
+                quiet_ticks = 0
+                self.doze(TICK_MS)
+            elif session.agent_runs:
+                self.listen()
             else:
-                idle += 1
-                if idle > IDLE_TICKS:
-                    self.sleeping = True
-                    timeout = OUTPUT_SECONDS if session.in_cell else None
+                quiet_ticks += 1
+                self.doze(TICK_MS if quiet_ticks < QUIET_TICKS else None)
+            if session.in_cell:
+                self.look_after_cell()
+
+    def look_after_cell(self):
+        session = self.session
+        if session.interrupt is not None:
+            _signal.pthread_kill(MAIN_THREAD, SIGNAL)
+        now = monotonic()
+        if now >= self.next_show and self.shown != session.output.mark():
+            self.next_show = now + OUTPUT_MS / 1000
+            self.show()
+
+    def listen(self):
+        """Agent's code is at work, so this thread is the one that hears the host."""
+        session = self.session
+        stream = session.channel.rfd
+        self.poll.register(stream, select.POLLIN)
+        try:
+            for fd, event in self.poll.poll(INTERRUPT_MS if session.interrupt else OUTPUT_MS):
+                if fd == stream:
+                    self.read_stream()
+                else:
+                    self.handle(fd, event)
+        finally:
+            self.poll.unregister(stream)
+
+    def doze(self, timeout):
+        if timeout is None:
+            self.sleeping = True
+            if self.session.in_cell:
+                timeout = OUTPUT_MS
+        if timeout == TICK_MS or not self.session.agent_runs:
+            for fd, event in self.poll.poll(timeout):
+                self.handle(fd, event)
+        self.sleeping = False
+
+    def handle(self, fd, event):
+        if fd == self.wake_read:
+            os.read(fd, 4096)
+        elif event & select.POLLIN:
+            self.session.output.drain()
+        else:
+            self.poll.unregister(fd)
 
     def read_stream(self):
         session = self.session
@@ -1439,8 +1429,6 @@ class Monitor:
         finally:
             session.reader = None
             session.reading.release()
-        if session.monitor_listens:
-            self.arm()
 
     def show(self):
         session = self.session
@@ -1646,7 +1634,7 @@ class Api:
         """The cell may wait for something else than the task or thread that called done()."""
         if _thread.get_ident() != MAIN_THREAD:
             self.session.interrupt = {"message": "the answer was accepted"}
-            self.session.monitor.poke()
+            self.session.monitor.wake()
             return
         loop = asyncio_running_loop()
         if loop is not None:
@@ -2583,8 +2571,6 @@ def forget_host_in_child(session):
             os.close(fd)
         except OSError:
             pass
-    if session.monitor.epoll is not None:
-        session.monitor.epoll.close()
 
 
 def describe_failure(error):
