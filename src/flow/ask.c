@@ -20,10 +20,10 @@ struct rlm_ask {
     int64_t input_bound;
     int64_t id;
     int attempts;
-    uint64_t started_ms; /* of the attempt under way */
-    uint64_t pieces;
-    rlm_chat *chat; /* NULL: waits */
-    bool unsent;    /* reserved, but not sent until that is on disk */
+    uint64_t started_ms;         /* of the attempt under way */
+    uint64_t pieces, text_bytes; /* of its stream */
+    rlm_chat *chat;              /* NULL: waits */
+    bool unsent;                 /* reserved, but not sent until that is on disk */
     struct rlm_reservation held;
 };
 
@@ -190,6 +190,7 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .sent_bytes = rlm_chat_sent_bytes(ask->chat),
             .received_bytes = rlm_chat_received_bytes(ask->chat),
             .pieces = ask->pieces,
+            .text_bytes = ask->text_bytes,
         };
         struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
         settle(ask, &usage, false);
@@ -206,11 +207,13 @@ static void chat_delta(void *arg, rlm_str text, uint64_t pieces)
 {
     struct rlm_ask *ask = arg;
     ask->pieces = pieces;
+    ask->text_bytes += text.len;
     if (ask->options.turn && text.len) {
         rlm_run_emit(ask->run, RLM_EVENT_DELTA, ask->options.agent->graph, NULL, text);
     }
     /* A server that goes on past its limit is cut. */
-    if (pieces > (uint64_t)ask->held.output_tokens) {
+    struct rlm_traffic traffic = {.pieces = pieces, .text_bytes = ask->text_bytes};
+    if (rlm_ledger_overrun(&ask->held, &traffic)) {
         rlm_chat_cut(ask->chat);
     }
 }
@@ -218,7 +221,8 @@ static void chat_delta(void *arg, rlm_str text, uint64_t pieces)
 static void chat_done(void *arg, const struct rlm_chat_reply *reply)
 {
     struct rlm_ask *ask = arg;
-    struct rlm_traffic traffic = {reply->sent_bytes, reply->received_bytes, ask->pieces};
+    struct rlm_traffic traffic = {reply->sent_bytes, reply->received_bytes, ask->pieces,
+                                  ask->text_bytes};
     struct rlm_usage usage =
         rlm_ledger_judge(&reply->usage, reply->usage_known, &ask->held, &traffic);
     rlm_backoff_succeeded(rlm_model_backoff(ask->options.model->model));
@@ -239,7 +243,7 @@ static void chat_done(void *arg, const struct rlm_chat_reply *reply)
 static struct rlm_usage usage_of_failure(const struct rlm_ask *ask,
                                          const struct rlm_chat_failure *f)
 {
-    struct rlm_traffic traffic = {f->sent_bytes, f->received_bytes, ask->pieces};
+    struct rlm_traffic traffic = {f->sent_bytes, f->received_bytes, ask->pieces, ask->text_bytes};
     if (f->usage_known) {
         return rlm_ledger_judge(&f->usage, true, &ask->held, &traffic);
     }
@@ -360,7 +364,7 @@ static bool send_reserved(struct rlm_ask *ask)
         .turn = ask->options.turn,
     };
     rlm_error *err = NULL;
-    ask->pieces = 0;
+    ask->pieces = ask->text_bytes = 0;
     ask->started_ms = rlm_now_ms();
     if (rlm_chat_start(ask->options.model->model, &request, &chat_events, ask, &ask->chat, &err) <
         0) {

@@ -91,6 +91,12 @@ static bool plausible(int64_t tokens, uint64_t bytes)
     return tokens >= 0 && (uint64_t)tokens <= 4 * bytes + 64;
 }
 
+bool rlm_ledger_overrun(const struct rlm_reservation *held, const struct rlm_traffic *traffic)
+{
+    uint64_t allowed = (uint64_t)held->output_tokens;
+    return traffic->pieces > allowed || traffic->text_bytes > 16 * allowed + 4096;
+}
+
 struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported,
                                   bool known,
                                   const struct rlm_reservation *held,
@@ -105,8 +111,10 @@ struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported,
     }
     int64_t output = (int64_t)traffic->received_bytes;
     int64_t most = held->output_tokens;
-    if (most < (int64_t)traffic->pieces) {
-        most = (int64_t)traffic->pieces;
+    if (rlm_ledger_overrun(held, traffic)) {
+        uint64_t sent =
+            traffic->pieces > traffic->text_bytes ? traffic->pieces : traffic->text_bytes;
+        most = most < (int64_t)sent ? (int64_t)sent : most;
     }
     return (struct rlm_usage){
         .calls = 1,

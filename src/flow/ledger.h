@@ -64,12 +64,18 @@ void rlm_ledger_settle(struct rlm_ledger *l,
 struct rlm_traffic {
     uint64_t sent_bytes;
     uint64_t received_bytes;
-    uint64_t pieces; /* of a stream: a server sends at least one token a piece */
+    uint64_t pieces;     /* of a stream: a server sends at least one token a piece */
+    uint64_t text_bytes; /* of a stream: a token has at least one byte */
 };
 
+/* True when a stream must hold more tokens than the call was allowed: too many pieces, or, from a
+ * server that puts many tokens into one, more text than tokens can carry (16 bytes each on average,
+ * where common text has 4, and 4 KiB on top for runs of blanks and the like). */
+bool rlm_ledger_overrun(const struct rlm_reservation *held, const struct rlm_traffic *traffic);
+
 /* The usage to charge for a call: the provider's where it is plausible, else an estimate: the bound
- * of the input, and the bytes received, but not more than the server was allowed unless it sent more
- * pieces than that. Implausible: missing, negative, or more than four times the bytes sent or
+ * of the input, and the bytes received, but not more than the server was allowed unless it has
+ * overrun that. Implausible: missing, negative, or more than four times the bytes sent or
  * received. */
 struct rlm_usage rlm_ledger_judge(const struct rlm_usage *reported,
                                   bool known,

@@ -17,15 +17,20 @@ WORK = Text("I am thinking about it, and then some more, before I write any code
 PRICE = {"m": {"input": 2.0, "output": 10.0}}
 
 
-def worker(**fields):
-    return mind({"go": FLOOD, "work": {"reply": WORK, **fields}})
+def worker(together=1, **fields):
+    """The first `together` calls of children are answered once all of them are open."""
+    def reply(request):
+        first = 1 < request.n <= 1 + together
+        return {"reply": WORK, "together": together if first else 0, **fields}
+
+    return mind({"go": FLOOD, "work": reply})
 
 
 @pytest.mark.parametrize("workers", [1, 8, 64])
 @pytest.mark.parametrize("cap", ["budget", "cost"])
 def test_64_children_never_pass_a_cap(make_server, run_rlmflow, command, look, workers, cap):
-    server = make_server(worker(first_byte_delay_ms=5), prices=PRICE)
-    flags = {"budget": ["--max-budget", "400k"], "cost": ["--max-cost", "1", "--price", "2/10"]}
+    server = make_server(worker(workers), prices=PRICE)
+    flags = {"budget": ["--max-budget", "400k"], "cost": ["--max-cost", "1.50", "--price", "2/10"]}
     args, path = command(server, *flags[cap], "--workers", workers, "--max-output-tokens", "1000")
     run = look(run_rlmflow(*args), path)
     stats = server.stats()
@@ -34,7 +39,7 @@ def test_64_children_never_pass_a_cap(make_server, run_rlmflow, command, look, w
         assert tokens == stats["billed_tokens"] <= 400_000
         assert tokens > 0.95 * 400_000  # what is left over is less than one more call
     else:
-        assert 0.95 < stats["cost_usd"] <= 1
+        assert 0.95 * 1.50 < stats["cost_usd"] <= 1.50
         assert run.usage["cost"] == pytest.approx(stats["cost_usd"], rel=1e-6)
     assert stats["requests"] > 200 and set(stats["statuses"]) == {"200"}
     assert stats["max_concurrent"] == workers
@@ -69,6 +74,18 @@ def test_a_server_that_ignores_max_tokens_is_cut(go, server):
     assert stats["requests"] >= 1 and stats["outcomes"] == {"client_left": stats["requests"]}
     assert stats["over_max_tokens"] <= 3000 * stats["requests"]  # of 49,000 each
     assert stats["billed_tokens"] <= 20_000 + 3000 * stats["requests"]
+
+
+@pytest.mark.parametrize("usage", [None, "missing"])
+def test_a_server_that_ignores_max_tokens_and_sends_many_tokens_at_a_time_is_cut(go, server, usage):
+    run = go(mind({"go": {"reply": Text("word" * 50_000), "ignore_max_tokens": True, "delay_ms": 1,
+                          "chunks": 50, "usage": usage}}),
+             "--max-budget", "30k", "--max-output-tokens", "500", "--max-iters", "9")
+    stats = server.stats()
+    assert run.code == 1 and run.ends == {"root": "budget"}
+    assert stats["outcomes"] == {"client_left": stats["requests"]}
+    assert stats["over_max_tokens"] <= 6000 * stats["requests"]  # of 49,500 each
+    assert stats["billed_tokens"] <= 30_000 + 6000
 
 
 def test_a_server_that_bills_more_input_than_expected_is_noticed_once(go, server):

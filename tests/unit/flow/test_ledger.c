@@ -160,6 +160,23 @@ TEST(an_estimate_stays_within_what_was_allowed_unless_more_came)
     CHECK_INT(rlm_ledger_judge(NULL, false, &held, &traffic).output_tokens, 700);
 }
 
+TEST(a_stream_overruns_by_pieces_or_by_more_text_than_tokens_carry)
+{
+    struct rlm_reservation held = {.input_tokens = 1000, .output_tokens = 500};
+    struct rlm_traffic traffic = {.pieces = 500, .received_bytes = 50000};
+    CHECK(!rlm_ledger_overrun(&held, &traffic));
+    traffic.pieces = 501;
+    CHECK(rlm_ledger_overrun(&held, &traffic));
+    traffic.pieces = 3;
+    traffic.text_bytes = 16 * 500 + 4096;
+    CHECK(!rlm_ledger_overrun(&held, &traffic));
+    CHECK_INT(rlm_ledger_judge(NULL, false, &held, &traffic).output_tokens, 500);
+    traffic.text_bytes++;
+    CHECK(rlm_ledger_overrun(&held, &traffic));
+    /* A token has a byte at least, so this is what may be billed. */
+    CHECK_INT(rlm_ledger_judge(NULL, false, &held, &traffic).output_tokens, 16 * 500 + 4097);
+}
+
 TEST(usage_above_the_bound_raises_the_ratio_once)
 {
     struct rlm_ledger_rates rates = {.input_ratio = 1};
