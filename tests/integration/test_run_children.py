@@ -215,7 +215,7 @@ def test_siblings_do_not_share_a_session_or_an_output(go):
     run = go(mind({"go": [code, "done('end')"], "work": [work, "done(f'{x} {os.environ[\"SHARED\"]}')"]}),
              "--workers", "6")
     answers = [f"{i} {i}" for i in range(6)]
-    assert run.seen()[0].startswith(f"parent before\nparent after mine {answers}\n")
+    assert run.seen()[0].startswith(f"parent before\nparent after mine {answers}")
     for i in range(6):
         assert run.seen(f"root.child{i}")[0].startswith(f"child {i} False")
 
