@@ -72,8 +72,34 @@ static const char failed[] =
     "[Your code stopped there; do not send it again. If what it printed shows the answer, call done(...) with "
     "just that. If not, print the data in question, then write other code.]";
 static const char sent_again[] =
-    "[You have sent this code before, and the same came out. It will not change. Write other code: search "
-    "the data and print only the lines that matter; or call done(answer) if you know the answer.]";
+    "[You have sent this code before, and the same came out; it will not change. If the answer can be seen "
+    "above, reply with one ```repl block that calls done(...) with that value and does nothing else. If "
+    "not, write code that is different.]";
+
+static size_t skip_digits(rlm_str text, size_t at)
+{
+    while (at < text.len && text.ptr[at] >= '0' && text.ptr[at] <= '9') {
+        at++;
+    }
+    return at;
+}
+
+/* Whether two observations are the same but for the number of the cell, which stands in every line
+ * of a traceback. */
+static bool is_same_end(rlm_str a, rlm_str b)
+{
+    const char cell[] = "<cell ";
+    const size_t len = sizeof cell - 1;
+    size_t i = 0, j = 0;
+    while (i < a.len && j < b.len && a.ptr[i] == b.ptr[j]) {
+        i++, j++;
+        if (i >= len && memcmp(a.ptr + i - len, cell, len) == 0) {
+            i = skip_digits(a, i);
+            j = skip_digits(b, j);
+        }
+    }
+    return i == a.len && j == b.len;
+}
 
 /* Of the cell that ended with node `at`: whether an earlier one had the same code and the same end.
  * `*ret_last`: that one came right before it. */
@@ -91,7 +117,7 @@ static bool is_sent_again(const rlm_graph *g, size_t at, bool *ret_last)
             code = node;
         } else if (node->type == RLM_EXEC_ACTION && other_end) {
             cells++;
-            if (rlm_str_eq(node->code, code->code) && rlm_str_eq(other_end->content, end)) {
+            if (rlm_str_eq(node->code, code->code) && is_same_end(other_end->content, end)) {
                 *ret_last = cells == 1;
                 return true;
             }

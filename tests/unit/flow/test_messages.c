@@ -60,7 +60,7 @@ static bool has(rlm_str text, const char *part)
 
 static const char marker[] = "[Earlier turns are left out here.]";
 static const char hint[] = "\n[If this shows the answer, call done(answer)";
-static const char again[] = "\n[You have sent this code before, and the same came out.";
+static const char again[] = "\n[You have sent this code before, and the same came out;";
 
 TEST(a_new_agent_has_its_task)
 {
@@ -151,6 +151,18 @@ TEST(code_sent_twice_in_a_row_is_shown_once)
     m = project(0, false);
     CHECK_INT(m.count, 6);
     CHECK(!has(m.items[5].text, again));
+}
+
+TEST(the_number_of_the_cell_is_no_difference)
+{
+    begin("TASK");
+    failed_turn("x", "out\n  File \"<cell 9>\", line 3\nValueError: 7", "exec");
+    failed_turn("x", "out\n  File \"<cell 10>\", line 3\nValueError: 7", "exec");
+    CHECK_INT(project(0, false).count, 4);
+    failed_turn("x", "out\n  File \"<cell 11>\", line 3\nValueError: 8", "exec");
+    CHECK_INT(project(0, false).count, 6);
+    failed_turn("x", "out\n  File \"<cell 12>\", line 3\nValueError: 81", "exec");
+    CHECK_INT(project(0, false).count, 8);
 }
 
 TEST(code_sent_again_later_is_told_so)
