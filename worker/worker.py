@@ -41,7 +41,7 @@ import os
 import select
 import time
 from _collections import deque
-from _collections_abc import Iterator, Mapping, MappingView
+from _collections_abc import Iterator, Mapping, MappingView, coroutine as Coroutine
 from _json import encode_basestring_ascii as quote, make_scanner
 from _struct import Struct, calcsize, iter_unpack
 
@@ -102,15 +102,6 @@ def quote_all(texts):
 
 def quote_members(members):
     return "{%s}" % ",".join("%s:%s" % (quote(k), quote(v)) for k, v in members.items())
-
-
-async def nothing():
-    pass
-
-
-_coroutine = nothing()
-_coroutine.close()
-Coroutine = type(_coroutine)
 
 
 # Code of this file that calls the agent's, or that may be left at any point: where one of these is
@@ -177,23 +168,12 @@ AGENT_CLASSES = (
 for _class in AGENT_CLASSES:
     _class.__module__ = "__main__"
 
-ERROR_CLASSES = {
-    "ValueError": ValueError,
-    "TypeError": TypeError,
-    "KeyError": KeyError,
-    "FileNotFoundError": FileNotFoundError,
-}
-
-
 def make_error(error):
     """The exception for the error of a RESULT."""
-    kind = error.get("type", "")
-    message = error.get("message", "")
-    if kind == "CellEnded":
-        return CellEnded(message)
-    known = ERROR_CLASSES.get(kind)
-    if known is not None:
-        return known(message)
+    kind, message = error.get("type", ""), error.get("message", "")
+    for known in (ValueError, TypeError, KeyError, FileNotFoundError, CellEnded):
+        if known.__name__ == kind:
+            return known(message)
     of_host = ToolInterrupted if kind == "ToolInterrupted" else HostCallError
     return of_host(message, error.get("reason") or "", error.get("agent_id") or "")
 
@@ -210,15 +190,31 @@ class ForkWarning:
         return "use of fork" in text
 
 
+def gap(around, chars, what):
+    return "%s... [%s %s] ...%s" % (around, format(chars, ","), what, around)
+
+
+def cut_middle(text, limit, around="\n"):
+    half = limit // 2
+    if len(text) <= limit:
+        return text
+    return text[:half] + gap(around, len(text) - 2 * half, "characters left out") + text[-half:]
+
+
 class Output:
     """What cells print: the first half of the limit, then a ring of the tail. Any thread may add."""
 
-    def __init__(self, limit):
+    MAX_PIECES = 4096
+
+    def __init__(self):
         self.lock = _thread.RLock()
-        self.half = max(limit // 2, 1)
         self.pipe = -1
         self.next_look = 0.0
-        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self.decoder = lenient_decoder()
+        self.set_limit(1 << 20)
+
+    def set_limit(self, chars):
+        self.half = max(chars // 2, 1)
         self.clear()
 
     def clear(self):
@@ -231,59 +227,45 @@ class Output:
     def add(self, text):
         with self.lock:
             chars = len(text)
-            if chars <= self.room:
+            room = self.room
+            if chars <= room:
                 self.head.append(text)
                 self.room -= chars
-                if len(self.head) > 4096:
+                if len(self.head) > self.MAX_PIECES:
                     self.head = ["".join(self.head)]
-            else:
-                self.add_to_tail(text, chars)
-
-    def add_to_tail(self, text, chars):
-        start = self.room
-        if start:
-            self.head.append(text[:start])
-            self.room = 0
-        if chars - start >= self.half:
-            self.omitted += self.tail_chars + chars - start - self.half
-            self.tail = [text[chars - self.half:]]
-            self.tail_chars = self.half
-            return
-        self.tail.append(text[start:] if start else text)
-        self.tail_chars += chars - start
-        if self.tail_chars > 2 * self.half:
-            self.cut_tail()
-        elif len(self.tail) > 4096:
-            self.tail = ["".join(self.tail)]
+                return
+            if room:
+                self.head.append(text[:room])
+                self.room = 0
+            start = max(room, chars - self.half)
+            self.omitted += start - room
+            self.tail.append(text[start:])
+            self.tail_chars += chars - start
+            if self.tail_chars > 2 * self.half or len(self.tail) > self.MAX_PIECES:
+                self.cut_tail()
 
     def cut_tail(self):
-        cut = self.tail_chars - self.half
-        if cut > 0:
-            self.tail = ["".join(self.tail)[cut:]]
-            self.tail_chars = self.half
-            self.omitted += cut
+        tail = "".join(self.tail)
+        cut = max(len(tail) - self.half, 0)
+        self.omitted += cut
+        self.tail = [tail[cut:]]
+        self.tail_chars = len(tail) - cut
 
     def text(self, limit=None):
         """The text and how many characters it lacks; `limit`: no more than about so many."""
         with self.lock:
-            self.cut_tail()
-            head = "".join(self.head)
-            tail = "".join(self.tail)
-            omitted = self.omitted
+            if self.tail:
+                self.cut_tail()
+            head, tail, omitted = "".join(self.head), "".join(self.tail), self.omitted
         if limit is not None and len(head) + len(tail) > limit:
+            half = limit // 2
             if not omitted:
-                head, tail = head + tail, ""
-                tail = head[len(head) - limit // 2:]
-                omitted = len(head) - 2 * (limit // 2)
-                head = head[:limit // 2]
-            else:
-                omitted += max(len(head) - limit // 2, 0) + max(len(tail) - limit // 2, 0)
-                head = head[:limit // 2]
-                tail = tail[max(len(tail) - limit // 2, 0):]
+                head, tail = head[:half], head[half:] + tail
+            omitted += max(len(head) - half, 0) + max(len(tail) - half, 0)
+            head, tail = head[:half], tail[-half:]
         if omitted:
-            gap = "\n... [%s characters omitted] ...\n" % format(omitted, ",")
-            return head + gap + tail, omitted
-        return head + tail, 0
+            head += gap("\n", omitted, "characters omitted")
+        return head + tail, omitted
 
     def mark(self):
         """Differs when text was added."""
@@ -292,13 +274,8 @@ class Output:
     def take(self):
         """The text of the cell that ends, and the number of characters it lacks."""
         with self.lock:
-            if self.tail_chars or self.omitted:
-                result = self.text()
-                self.clear()
-            else:
-                result = "".join(self.head), 0
-                self.head = []
-                self.room = self.half
+            result = self.text() if self.tail else ("".join(self.head), 0)
+            self.clear()
             return result
 
     def drain(self):
@@ -309,15 +286,14 @@ class Output:
         except RuntimeError:
             pass  # another thread asks at this moment; reading tells as well
         with self.lock:
-            for _ in range(16):
-                try:
+            try:
+                for _ in range(16):
                     data = os.read(self.pipe, 65536)
-                except OSError:
-                    break
-                if data:
                     self.add(self.decoder.decode(data))
-                if len(data) < 65536:
-                    break
+                    if len(data) < 65536:
+                        break
+            except OSError:
+                pass
 
     def open_pipe(self):
         """Puts a pipe on descriptors 1 and 2, and nothing on 0."""
@@ -341,37 +317,21 @@ class OutputBytes(io.BufferedIOBase):
 
     def __init__(self, stream):
         self.stream = stream
-        self.decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self.decoder = lenient_decoder()
 
     def write(self, data):
-        if isinstance(data, str):
-            raise TypeError("a bytes-like object is required, not 'str'")
-        data = bytes(data)
+        data = bytes(memoryview(data))
         self.stream.write(self.decoder.decode(data))
         return len(data)
-
-    def flush(self):
-        pass
 
     def writable(self):
         return True
 
     def fileno(self):
-        return self.stream.fileno()
-
-    def isatty(self):
-        return False
+        return self.stream.number
 
     def close(self):
         pass
-
-    @property
-    def raw(self):
-        return self
-
-    @property
-    def name(self):
-        return self.stream.name
 
 
 class OutputStream(io.TextIOBase):
@@ -379,10 +339,7 @@ class OutputStream(io.TextIOBase):
 
     encoding = "utf-8"
     errors = "surrogateescape"
-    newlines = None
     mode = "w"
-    line_buffering = False
-    write_through = True
 
     def __init__(self, session, number, name):
         self.session = session
@@ -397,39 +354,24 @@ class OutputStream(io.TextIOBase):
             if not isinstance(text, str):
                 raise TypeError("write() argument must be str, not %s" % type(text).__name__)
             text = str.__str__(text)
-        output = self.output
-        if output is None:
+        if self.session.forked:
             write_all(self.number, text.encode("utf-8", "backslashreplace"))
             return len(text)
+        output = self.output
         now = monotonic()
         if now > output.next_look:
             output.next_look = now + PIPE_LOOK_SECONDS
             output.drain()
             # Where a loop does nothing but print, the monitor gets its turn in drain() only.
             self.session.check_interrupt()
-        chars = len(text)
-        with output.lock:
-            if chars <= output.room and len(output.head) < 4096:
-                output.head.append(text)
-                output.room -= chars
-            else:
-                output.add(text)
-        return chars
+        output.add(text)
+        return len(text)
 
     def writable(self):
         return True
 
-    def readable(self):
-        return False
-
     def fileno(self):
         return self.number
-
-    def isatty(self):
-        return False
-
-    def flush(self):
-        pass
 
     def close(self):
         pass
@@ -438,35 +380,15 @@ class OutputStream(io.TextIOBase):
         pass
 
 
-class NoInput(io.TextIOBase):
+class NoInput(io.TextIOWrapper):
     """`sys.stdin`: always at its end, and never closed (`exit()` would)."""
-
-    encoding = "utf-8"
-    errors = "surrogateescape"
-    name = "<stdin>"
-    mode = "r"
-
-    def read(self, size=-1):
-        return ""
-
-    def readline(self, size=-1):
-        return ""
-
-    def readable(self):
-        return True
-
-    def fileno(self):
-        return 0
-
-    def isatty(self):
-        return False
 
     def close(self):
         pass
 
-    @property
-    def buffer(self):
-        return io.BytesIO()
+
+def lenient_decoder():
+    return codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
 
 def write_all(fd, data):
@@ -548,15 +470,14 @@ class Channel:
                 leave()
 
     def send(self, kind, payload):
-        """A control frame; what is too large for one goes ahead as a body."""
-        if len(payload) <= MAX_CONTROL:
-            self.send_frame(kind, payload)
-        else:
-            self.send_frame(kind, b"", HAS_BODY, self.send_body(payload))
+        self.send_frame(kind, *self.send_ahead(payload))
 
-    def send_body(self, payload):
+    def send_ahead(self, payload):
+        """(payload, flags, stream) of a control frame; what is too large for it goes ahead as a body."""
+        if len(payload) <= MAX_CONTROL:
+            return payload, 0, 0
         view = memoryview(payload)
-        return self.send_stream(
+        return b"", HAS_BODY, self.send_stream(
             BODY, (view[i:i + MAX_CHUNK] for i in range(0, len(payload), MAX_CHUNK)))
 
     def send_stream(self, kind, chunks):
@@ -682,14 +603,6 @@ class Channel:
         else:
             self.blobs_in[stream] = about
 
-    def close_in_child(self):
-        """After a fork: the child must not speak in the session's name."""
-        for fd in {self.rfd, self.wfd}:
-            try:
-                os.close(fd)
-            except OSError:
-                pass
-
 
 # ---- texts that are mapped -----------------------------------------------------------------------
 
@@ -776,12 +689,7 @@ class MappedText:
         for (width, is_ascii), sample in self.SAMPLES.items():
             plain = sample * 5000 + "xyz" + sample
             data = encode_units(plain, width)
-            fd = os.memfd_create("rlmflow") if hasattr(os, "memfd_create") else -1
-            if fd < 0:
-                import tempfile
-
-                fd, name = tempfile.mkstemp()
-                os.unlink(name)
+            fd = os.memfd_create("rlmflow")
             try:
                 write_all(fd, data)
                 text = self.new(fd, len(plain), width, is_ascii)
@@ -821,6 +729,18 @@ class Values:
         self.hashes = {}
         self.mapper = None
         self.why = None
+        self.decoders = {
+            "$blob": self.by_hash.__getitem__,
+            "$failure": lambda v: Failure(
+                v.get("reason", ""), v.get("message", ""), v.get("agent_id", "")),
+            "$dir": lambda v: DirectoryInput(session, v["name"], v["files"]),
+            "$bytes": binascii.a2b_base64,
+            "$dict": dict,
+            "$float": float,
+            "$frozenset": frozenset,
+            "$set": set,
+            "$tuple": tuple,
+        }
 
     def can_map(self):
         if self.mapper is None and self.why is None:
@@ -856,30 +776,12 @@ class Values:
     # To the agent.
 
     def decode_object(self, obj):
-        """`object_hook` of the JSON decoder."""
-        if len(obj) != 1:
-            return obj
-        (key, value), = obj.items()
-        if not key.startswith("$"):
-            return obj
-        if key == "$blob":
-            return self.by_hash[value]
-        if key == "$failure":
-            return Failure(*(value.get(k, "") for k in ("reason", "message", "agent_id")))
-        if key == "$bytes":
-            return binascii.a2b_base64(value)
-        if key == "$tuple":
-            return tuple(value)
-        if key == "$set":
-            return set(value)
-        if key == "$frozenset":
-            return frozenset(value)
-        if key == "$float":
-            return float(value)
-        if key == "$dict":
-            return {k: v for k, v in value}
-        if key == "$dir":
-            return DirectoryInput(self.session, value["name"], value["files"])
+        """`object_hook` of the JSON reader."""
+        if len(obj) == 1:
+            (key, value), = obj.items()
+            decode = self.decoders.get(key)
+            if decode is not None:
+                return decode(value)
         return obj
 
     # From the agent.
@@ -888,7 +790,7 @@ class Values:
         """The value as JSON; `path` names it in errors. Sends big texts and bytes ahead."""
         kind = type(value)
         if kind is str:
-            return quote(value) if len(value) < 256 else self.encode_text(value)
+            return quote(value) if len(value) < 256 else self.encode_large(value, kind)
         if value is None:
             return "null"
         if kind is bool:
@@ -904,7 +806,7 @@ class Values:
                 raise ValueError("%s is nested more than %d deep" % (path, MAX_DEPTH))
             return self.encode_container(value, kind, path, depth + 1, above + (id(value),))
         if kind is bytes:
-            return self.encode_bytes(value)
+            return self.encode_large(value, kind)
         if kind is DirectoryInput:
             return '{"$dir":{"name":%s}}' % quote(value.name)
         return self.encode_other(value, path, depth, above)
@@ -922,50 +824,39 @@ class Values:
         items = ",".join([encode(v, Path(path, i), depth, above) for i, v in enumerate(value)])
         return "[%s]" % items if kind is list else '{"$%s":[%s]}' % (kind.__name__, items)
 
-    def encode_text(self, value):
+    def encode_large(self, value, kind):
+        """A text or bytes, by name if it is a blob, else by value or on a stream."""
         known = self.hashes.get(id(value))
         if known is not None:
             return '{"$blob":%s}' % quote(known)
-        chars = len(value)
-        if chars * 4 < STREAM_FROM or (
-                chars < STREAM_FROM and len(value.encode("utf-8", "surrogatepass")) < STREAM_FROM):
-            return quote(value)
-        step = MAX_CHUNK // 4
-        self.check_size(chars)
-        return '{"$stream":%d}' % self.channel.send_stream(TEXT, (
-            value[i:i + step].encode("utf-8", "surrogatepass") for i in range(0, chars, step)))
-
-    def encode_bytes(self, value):
-        known = self.hashes.get(id(value))
-        if known is not None:
-            return '{"$blob":%s}' % quote(known)
-        if len(value) < STREAM_FROM:
-            return '{"$bytes":"%s"}' % binascii.b2a_base64(value, newline=False).decode()
-        self.check_size(len(value))
-        return '{"$stream":%d}' % self.channel.send_stream(BYTES, (
-            value[i:i + MAX_CHUNK] for i in range(0, len(value), MAX_CHUNK)))
-
-    @staticmethod
-    def check_size(size):
+        size = len(value)
         if size > MAX_VALUE:
             raise ValueError("a value of %s bytes is too large to send; the limit is 1 GiB"
                              % format(size, ","))
+        if kind is bytes:
+            if size < STREAM_FROM:
+                return '{"$bytes":"%s"}' % binascii.b2a_base64(value, newline=False).decode()
+            return '{"$stream":%d}' % self.channel.send_stream(BYTES, (
+                value[i:i + MAX_CHUNK] for i in range(0, size, MAX_CHUNK)))
+        if size < STREAM_FROM and len(encode_utf8(value)) < STREAM_FROM:
+            return quote(value)
+        step = MAX_CHUNK // 4
+        return '{"$stream":%d}' % self.channel.send_stream(TEXT, (
+            encode_utf8(value[i:i + step]) for i in range(0, size, step)))
 
     def encode_other(self, value, path, depth, above):
         """Subclasses of plain types go as these; for everything else the error says what to do."""
-        for base, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__)):
+        for base, plain in ((str, str.__str__), (int, int.__int__), (float, float.__float__),
+                            (dict, dict), (list, list), (tuple, tuple),
+                            ((bytes, bytearray, memoryview), bytes)):
             if isinstance(value, base):
-                return self.encode(plain(value), path, depth, above)
-        if isinstance(value, dict):
-            return self.encode(dict(value), path, depth, above + (id(value),))
-        if isinstance(value, list):
-            return self.encode(list(value), path, depth, above + (id(value),))
-        if isinstance(value, tuple):
-            return self.encode(tuple(value), path, depth, above + (id(value),))
-        if isinstance(value, (bytearray, memoryview)):
-            return self.encode(bytes(value), path, depth, above)
+                return self.encode(plain(value), path, depth, above + (id(value),))
         raise TypeError("%s is %s, which cannot be sent to the host%s" % (
             path, describe_kind(value), advice_for(value)))
+
+
+def encode_utf8(text):
+    return text.encode("utf-8", "surrogatepass")
 
 
 class Path:
@@ -995,39 +886,35 @@ def describe_kind(value):
 
 
 def advice_for(value):
-    module = type(value).__module__.split(".")[0]
-    name = type(value).__name__
+    kind = type(value)
+    name = kind.__name__
+    package = kind.__module__.split(".")[0]
     if isinstance(value, type) and hasattr(value, "model_json_schema"):
         return "; use %s.model_json_schema()" % value.__name__
-    if module == "numpy":
-        return "; use .tolist()" if name == "ndarray" else "; use .item()"
-    if module == "pandas":
-        return "; use .to_dict()" if name in ("DataFrame", "Series") else "; convert it with str()"
-    if hasattr(type(value), "__dataclass_fields__"):
-        return "; use dataclasses.asdict()"
-    if hasattr(value, "model_dump"):
-        return "; use .model_dump()"
-    if module == "datetime":
-        return "; use .isoformat()" if hasattr(value, "isoformat") else "; use .total_seconds()"
-    if isinstance(value, os.PathLike) or name in ("Decimal", "Fraction", "UUID"):
-        return "; use str()"
-    if isinstance(value, (range, Iterator, MappingView)):
-        return "; use list()"
+    for fits, what in (
+            (package == "numpy", ".tolist()" if name == "ndarray" else ".item()"),
+            (package == "pandas", ".to_dict()" if name in ("DataFrame", "Series") else "str()"),
+            (hasattr(kind, "__dataclass_fields__"), "dataclasses.asdict()"),
+            (hasattr(kind, "model_dump"), ".model_dump()"),
+            (hasattr(kind, "isoformat"), ".isoformat()"),
+            (hasattr(kind, "total_seconds"), ".total_seconds()"),
+            (isinstance(value, os.PathLike) or name in ("Decimal", "Fraction", "UUID"), "str()"),
+            (isinstance(value, (range, Iterator, MappingView)), "list()")):
+        if fits:
+            return "; use " + what
     if name in ("function", "builtin_function_or_method", "method"):
         return ""
     return "; send None, bool, int, float, str, bytes, or lists, tuples, sets and dicts of these"
 
 
 def read_whole(fd, size):
-    chunks = []
-    at = 0
-    while at < size:
-        chunk = os.pread(fd, min(size - at, 1 << 24), at)
+    data = bytearray()
+    while len(data) < size:
+        chunk = os.pread(fd, min(size - len(data), 1 << 24), len(data))
         if not chunk:
             raise ValueError("a blob's file is shorter than the blob")
-        chunks.append(chunk)
-        at += len(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        data += chunk
+    return bytes(data)
 
 
 # ---- the session: who has the word, calls and their results --------------------------------------
@@ -1076,13 +963,16 @@ def asyncio_running_loop():
 
 
 class Session:
-    """State that the threads share. `lock` guards the word and the calls."""
+    """State that the threads share. `lock` guards the word and the calls.
+
+    The worker has the word from a `start` or `resume` until it answers with `suspended` or `finished`.
+    """
 
     def __init__(self, rfd, wfd):
         self.channel = Channel(rfd, wfd)
         self.channel.wait_for_credit = self.wait_for_credit
         self.imports = Imports()
-        self.output = Output(1 << 20)
+        self.output = Output()
         self.values = Values(self)
         self.read_values = Json(self.values.decode_object).read
         self.lock = _thread.RLock()
@@ -1293,18 +1183,15 @@ class Session:
 
     def end_cell(self, error, notes):
         """Sends `finished`. Afterwards the main thread holds the stream."""
-        output = self.output
-        output.drain()
-        text, omitted = output.take()
+        self.output.drain()
+        text, omitted = self.output.take()
         with self.lock:
             self.in_cell = False
             cancelled = self.abandon_calls() if self.unanswered or self.new_calls else ""
         payload = ('{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
             self.cell, quote(text), omitted, quote_members(error) if error else "null",
             quote_all(notes), cancelled)).encode()
-        flags = stream = 0
-        if len(payload) > MAX_CONTROL:
-            flags, stream, payload = HAS_BODY, self.channel.send_body(payload), b""
+        frame = self.channel.send_ahead(payload)
         self.start_reading()
         if not self.has_word:
             with self.lock:
@@ -1313,8 +1200,7 @@ class Session:
                 self.pump(True)
         self.has_word = False
         self.interrupt = None
-        self.channel.send_frame(FINISHED, payload, flags, stream)
-
+        self.channel.send_frame(FINISHED, *frame)
 
     def abandon_calls(self):
         """Ends the waits for calls that the cell leaves unanswered; `lock` is held."""
@@ -1445,12 +1331,9 @@ def install_signals(session):
     """The handlers raise in the agent's code only, found by walking up from where the signal struck."""
 
     def agent_is_at_work(frame):
-        own = globals()
-        while frame is not None:
-            if frame.f_globals is own:
-                return frame.f_code in AGENT_BELOW
+        while frame is not None and frame.f_globals is not globals():
             frame = frame.f_back
-        return False
+        return frame is not None and frame.f_code in AGENT_BELOW
 
     def on_interrupt(number, frame):
         if session.interrupt is not None and session.in_cell and agent_is_at_work(frame):
@@ -1474,48 +1357,39 @@ def install_asyncio(session, asyncio):
     import selectors
     import threading
 
-    base = selectors.DefaultSelector
-    has_epoll = hasattr(selectors, "EpollSelector") and base is selectors.EpollSelector
-
-    class HostSelector(base):
+    class HostSelector(selectors.PollSelector):
         """Waits for the host's stream too, if it is the main thread's."""
-
-        watches = False
 
         @calls_agent
         def select(self, timeout=None):
             if timeout is not None and timeout <= 0 or session.forked:
-                return base.select(self, timeout)
+                return super().select(timeout)
             if session.new_calls:
-                events = base.select(self, 0)
+                events = super().select(0)
                 if events:
                     return events
-            if has_epoll and session.in_cell and _thread.get_ident() == MAIN_THREAD:
+            if session.in_cell and _thread.get_ident() == MAIN_THREAD:
                 return self.select_with_host(timeout)
-            if self.watches:
-                self.watches = False
-                self._selector.unregister(session.channel.rfd)
             session.offer()
             return self.select_plainly(timeout)
 
         @calls_agent
         def select_plainly(self, timeout):
-            return base.select(self, timeout)
+            return super().select(timeout)
 
         def select_with_host(self, timeout):
             session.start_reading()
+            self._selector.register(session.channel.rfd, select.POLLIN)
             try:
                 session.check_interrupt()
                 session.offer()
-                if not self.watches:
-                    self.watches = True
-                    self._selector.register(session.channel.rfd, select.EPOLLIN)
                 events = self.select_plainly(timeout)
                 if not events:
                     session.pump(False)
                     session.check_interrupt()
                 return events
             finally:
+                self._selector.unregister(session.channel.rfd)
                 session.stop_reading()
 
     loop_class = asyncio.selector_events.BaseSelectorEventLoop
@@ -1559,17 +1433,14 @@ def install_asyncio(session, asyncio):
     asyncio.run = asyncio.runners.run = run
 
 
-def mark_coroutine_function(function, asyncio):
-    """For `asyncio.iscoroutinefunction`; the functions of the API are none, but return coroutines."""
-    import inspect
-
-    if hasattr(inspect, "markcoroutinefunction"):
-        inspect.markcoroutinefunction(function)
-    else:
-        function._is_coroutine = asyncio.coroutines._is_coroutine
-
-
 # ---- what the agent's code can call --------------------------------------------------------------
+
+
+def visible(function):
+    """A function of the agent's: as if it were defined in `__main__`, and interrupts may strike in it."""
+    function.__module__ = "__main__"
+    function.__qualname__ = function.__name__
+    return calls_agent(function)
 
 
 class Api:
@@ -1580,19 +1451,81 @@ class Api:
         self.unstarted = {}
         self.last_token = 0
         self.stop = None
+        self.functions = (self.done, self.launch_subagents, self.llm_query, self.llm_query_batched,
+                          self.budget)
+        for function in self.functions[1:4]:
+            self.mark_awaitable(function)
 
-    def awaitable(self, function):
-        self.session.imports.when("asyncio", lambda m: mark_coroutine_function(function, m))
-        return function
+    @visible
+    def done(self, answer):
+        """Gives the answer of this agent and ends the cell. A schema that the answer fails is an
+        exception here."""
+        session = self.session
+        text = str(answer)
+        try:
+            call = session.new_call("done", (("answer", answer),), {"text": text})
+        except (TypeError, ValueError):
+            call = session.new_call("done", (), {"text": text})
+        session.perform(call)
+        session.ended = True
+        self.stop_the_rest()
+        raise CellEnded("the answer was accepted")
 
-    def functions(self):
-        return {
-            "done": self.make_done(),
-            "launch_subagents": self.make_launch(),
-            "llm_query": self.make_query(),
-            "llm_query_batched": self.make_query_batched(),
-            "budget": self.make_budget(),
-        }
+    @visible
+    def launch_subagents(self, specs):
+        """Starts sub-agents, one for each spec (a dict with "query", ...), and returns their answers
+        in that order; a failed one is a Failure in its place. To be awaited."""
+        specs = as_list(specs, "launch_subagents(specs) takes a list of specs, not %s; write "
+                        "launch_subagents([...])")
+        return self.coroutine("launch_subagents", (("specs", specs),), {})
+
+    @visible
+    def llm_query(self, prompt, model=None, output_schema=None):
+        """Asks a model, without an agent; returns its reply. To be awaited."""
+        return self.coroutine("llm_query", (("prompt", prompt),),
+                              query_options(model, output_schema))
+
+    @visible
+    def llm_query_batched(self, prompts, model=None, output_schema=None):
+        """Asks a model each of the prompts at once; returns the replies in that order; a failed one
+        is a Failure in its place. To be awaited."""
+        prompts = as_list(prompts, "llm_query_batched(prompts) takes a list of prompts, not %s")
+        return self.coroutine("llm_query_batched", (("prompts", prompts),),
+                              query_options(model, output_schema))
+
+    @visible
+    def budget(self):
+        """What is left of the run's limits, as a dict."""
+        return self.session.call("budget")
+
+    def tool(self, spec):
+        """A proxied tool, with the signature that its schema describes."""
+        name = spec["name"]
+        make = self.coroutine if spec.get("async") else self.session.call
+
+        def call(*args, **kwargs):
+            import inspect
+
+            signature = call.__signature__
+            try:
+                values = signature.bind(*args, **kwargs).arguments
+            except TypeError as e:
+                raise TypeError("%s() %s" % (name, e)) from None
+            if "more" in values and signature.parameters["more"].kind == inspect.Parameter.VAR_KEYWORD:
+                values.update(values.pop("more"))
+            return make(name, (), values)
+
+        def sign(inspect):
+            call.__signature__ = signature_of(spec.get("parameters") or {})
+
+        call.__name__ = name
+        call.__doc__ = describe_tool(spec)
+        self.session.imports.when("inspect", sign)
+        if spec.get("async"):
+            self.mark_awaitable(call)
+        return visible(call)
+
+    # Coroutines.
 
     def coroutine(self, name, args, kwargs):
         """A coroutine of a host call, remembered until it starts."""
@@ -1607,28 +1540,22 @@ class Api:
         return await self.session.call_async(name, args, kwargs)
 
     def take_unstarted(self):
-        """Those that were never awaited, as (name, coroutine); closed ones are none."""
+        """Those that were never awaited; closed ones are none."""
         waiting, self.unstarted = list(self.unstarted.values()), {}
         return [c for c in waiting if c.cr_frame is not None and not c.cr_running]
 
-    def make_done(self):
-        session = self.session
+    def mark_awaitable(self, function):
+        """For `asyncio.iscoroutinefunction`; it is none, but returns coroutines."""
+        def mark(asyncio):
+            import inspect
 
-        @calls_agent
-        def done(answer):
-            """Gives the answer of this agent and ends the cell. A schema that the answer fails is an
-            exception here."""
-            text = str(answer)
-            try:
-                call = session.new_call("done", (("answer", answer),), {"text": text})
-            except (TypeError, ValueError):
-                call = session.new_call("done", (), {"text": text})
-            session.perform(call)
-            session.ended = True
-            self.stop_the_rest()
-            raise CellEnded("the answer was accepted")
+            if hasattr(inspect, "markcoroutinefunction"):
+                inspect.markcoroutinefunction(function)
+            else:
+                plain = getattr(function, "__func__", function)
+                plain._is_coroutine = asyncio.coroutines._is_coroutine
 
-        return publish(done)
+        self.session.imports.when("asyncio", mark)
 
     def stop_the_rest(self):
         """The cell may wait for something else than the task or thread that called done()."""
@@ -1640,99 +1567,18 @@ class Api:
         if loop is not None:
             self.stop = loop.call_later(0.05, stop_loop)
 
-    def make_launch(self):
-        def launch_subagents(specs):
-            """Starts sub-agents, one for each spec (a dict with "query", ...), and returns their answers
-            in that order; a failed one is a Failure in its place. To be awaited."""
-            if isinstance(specs, (dict, str, bytes)):
-                raise TypeError("launch_subagents(specs) takes a list of specs, not %s; write "
-                                "launch_subagents([...])" % describe_kind(specs))
-            try:
-                specs = list(specs)
-            except TypeError:
-                raise TypeError("launch_subagents(specs) takes a list of specs, not %s"
-                                % describe_kind(specs)) from None
-            return self.coroutine("launch_subagents", (("specs", specs),), {})
-
-        return self.awaitable(publish(launch_subagents))
-
-    def make_query(self):
-        def llm_query(prompt, model=None, output_schema=None):
-            """Asks a model, without an agent; returns its reply. To be awaited."""
-            return self.coroutine("llm_query", (("prompt", prompt),),
-                                  query_options(model, output_schema))
-
-        return self.awaitable(publish(llm_query))
-
-    def make_query_batched(self):
-        def llm_query_batched(prompts, model=None, output_schema=None):
-            """Asks a model each of the prompts at once; returns the replies in that order; a failed one
-            is a Failure in its place. To be awaited."""
-            if isinstance(prompts, (str, bytes, dict)):
-                raise TypeError("llm_query_batched(prompts) takes a list of prompts, not %s"
-                                % describe_kind(prompts))
-            return self.coroutine("llm_query_batched", (("prompts", list(prompts)),),
-                                  query_options(model, output_schema))
-
-        return self.awaitable(publish(llm_query_batched))
-
-    def make_budget(self):
-        session = self.session
-
-        def budget():
-            """What is left of the run's limits, as a dict."""
-            return session.call("budget")
-
-        return publish(budget)
-
-    def tool(self, spec):
-        """A proxied tool, with the signature that its schema describes."""
-        name = spec["name"]
-        session = self.session
-
-        def sign(inspect):
-            call.__signature__ = signature_of(spec.get("parameters") or {})
-
-        def bind(args, kwargs):
-            import inspect
-
-            signature = call.__signature__
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError as e:
-                raise TypeError("%s() %s" % (name, e)) from None
-            values = dict(bound.arguments)
-            if any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
-                values.update(values.pop("more", {}))
-            return values
-
-        if spec.get("async"):
-            @calls_agent
-            def call(*args, **kwargs):
-                return self.coroutine(name, (), bind(args, kwargs))
-
-            self.awaitable(call)
-        else:
-            @calls_agent
-            def call(*args, **kwargs):
-                return session.call(name, (), bind(args, kwargs))
-
-        call.__name__ = name
-        call.__qualname__ = name
-        call.__doc__ = describe_tool(spec)
-        session.imports.when("inspect", sign)
-        call.__module__ = "__main__"
-        return call
-
 
 def stop_loop():
     raise StopLoop
 
 
-def publish(function):
-    function.__module__ = "__main__"
-    function.__qualname__ = function.__name__
-    return function
+def as_list(items, refusal):
+    if not isinstance(items, (dict, str, bytes)):
+        try:
+            return list(items)
+        except TypeError:
+            pass
+    raise TypeError(refusal % describe_kind(items))
 
 
 def query_options(model, output_schema):
@@ -1746,28 +1592,27 @@ def query_options(model, output_schema):
 
 
 def signature_of(schema):
-    import inspect
+    """Required parameters come by position until an optional one came, then by keyword only."""
+    from inspect import Parameter, Signature
 
-    kinds = inspect.Parameter
     properties = schema.get("properties") or {}
-    required = set(schema.get("required") or ())
-    parameters = []
+    required = schema.get("required") or ()
+    kind = Parameter.POSITIONAL_OR_KEYWORD
     optional_seen = False
+    parameters = []
     for name, about in properties.items():
         if not is_name(name):
             continue
-        about = about if isinstance(about, dict) else {}
-        default = kinds.empty if name in required else about.get("default")
-        kind = kinds.POSITIONAL_OR_KEYWORD
-        if name in required and optional_seen:
-            kind = kinds.KEYWORD_ONLY
-        optional_seen = optional_seen or name not in required
-        if optional_seen and any(p.kind is kinds.KEYWORD_ONLY for p in parameters):
-            kind = kinds.KEYWORD_ONLY
-        parameters.append(kinds(name, kind, default=default))
+        default = Parameter.empty
+        if name not in required:
+            optional_seen = True
+            default = about.get("default") if isinstance(about, dict) else None
+        elif optional_seen:
+            kind = Parameter.KEYWORD_ONLY
+        parameters.append(Parameter(name, kind, default=default))
     if len(parameters) < max(len(properties), 1) or schema.get("additionalProperties"):
-        parameters.append(kinds("more", kinds.VAR_KEYWORD))
-    return inspect.Signature(parameters)
+        parameters.append(Parameter("more", Parameter.VAR_KEYWORD))
+    return Signature(parameters)
 
 
 def is_name(text):
@@ -1777,12 +1622,14 @@ def is_name(text):
 
 
 def describe_tool(spec):
-    lines = [spec.get("description") or ""]
-    for name, about in ((spec.get("parameters") or {}).get("properties") or {}).items():
+    text = spec.get("description") or ""
+    properties = (spec.get("parameters") or {}).get("properties") or {}
+    if properties:
+        text += "\n"
+    for name, about in properties.items():
         about = about if isinstance(about, dict) else {}
-        text = about.get("description") or about.get("type") or ""
-        lines.append("    %s: %s" % (name, text))
-    return "\n".join(lines[:1] + [""] * (len(lines) > 1) + lines[1:])
+        text += "\n    %s: %s" % (name, about.get("description") or about.get("type") or "")
+    return text
 
 
 # ---- inputs, and the names that keep their values ------------------------------------------------
@@ -1865,42 +1712,35 @@ class Names:
         if is_input:
             self.inputs.add(name)
 
-    def describe(self, name):
-        if name in self.inputs:
-            return "`%s` is an input (%s) and keeps its value; use another name" % (
-                name, describe_value(self.kept[name]))
-        return "`%s` belongs to the session and keeps its value; use another name" % name
-
     def keep(self, *names):
         """Stands after statements that store one of these names."""
         for name in names:
             if self.namespace.get(name, MISSING) is not self.kept[name]:
-                self.namespace[name] = self.kept[name]
-                raise InputNameError(self.describe(name))
+                raise InputNameError(self.put_back(name))
 
     def restore(self):
-        """What slipped through (globals(), exec, import *); returns notes."""
+        """Puts back what slipped through (globals(), exec, import *); returns notes."""
         get = self.namespace.get
-        for name, value in self.kept_items:
-            if get(name) is not value:
-                return [self.lost(n) for n, v in self.kept_items if get(n) is not v]
-        return ()
+        return [self.put_back(name) for name, value in self.kept_items if get(name) is not value]
 
-    def lost(self, name):
-        self.namespace[name] = self.kept[name]
-        return self.describe(name)
+    def put_back(self, name):
+        value = self.namespace[name] = self.kept[name]
+        if name not in self.inputs:
+            return "`%s` belongs to the session and keeps its value; use another name" % name
+        return "`%s` is an input (%s) and keeps its value; use another name" % (
+            name, describe_value(value))
 
     def appear_in(self, source):
         return any(name in source for name in self.kept)
 
     def guard(self, tree):
         """Puts a check behind every statement that stores a kept name."""
-        kept = frozenset(self.kept)
+        kept = self.kept.keys()
         tree.body = guard_block(tree.body, kept, kept)
-        return tree
 
 
 FUNCTIONS = (_ast.FunctionDef, _ast.AsyncFunctionDef)
+SCOPES = FUNCTIONS + (_ast.ClassDef, _ast.Lambda)
 COMPREHENSIONS = (_ast.ListComp, _ast.SetComp, _ast.DictComp, _ast.GeneratorExp)
 
 
@@ -1908,36 +1748,29 @@ def guard_block(statements, here, everywhere):
     """`here`: kept names that a store in this block would change; `everywhere`: all kept names."""
     result = []
     for statement in statements:
-        stored = set()
-        collect_stores(statement, stored, False)
-        stored &= here
-        checks = [keep_call(statement, stored)] if stored else []
+        stored = stores_of(statement) & here
         if isinstance(statement, FUNCTIONS):
             here_inside = globals_of(statement) & everywhere
             statement.body = guard_block(statement.body, here_inside, everywhere)
         elif isinstance(statement, _ast.ClassDef):
             statement.body = guard_block(statement.body, frozenset(), everywhere)
         else:
-            guard_blocks_inside(statement, checks, here, everywhere)
+            guard_blocks_inside(statement, stored, here, everywhere)
         result.append(statement)
-        result += checks
+        if stored:
+            result.append(keep_call(statement, stored))
     return result
 
 
-def guard_blocks_inside(statement, checks, here, everywhere):
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(statement, field, None)
-        if isinstance(block, list) and block:
-            first = checks if field == "body" else []
-            setattr(statement, field, first + guard_block(block, here, everywhere))
-    for handler in getattr(statement, "handlers", ()):
-        first = [keep_call(handler, {handler.name})] if handler.name in here else []
-        handler.body = first + guard_block(handler.body, here, everywhere)
-    for case in getattr(statement, "cases", ()):
-        stored = set()
-        collect_stores(case.pattern, stored, False)
-        first = [keep_call(case.pattern, stored & here)] if stored & here else []
-        case.body = first + guard_block(case.body, here, everywhere)
+def guard_blocks_inside(statement, stored, here, everywhere):
+    """What the head of a compound statement stores is checked first in each of its blocks."""
+    for part in [statement] + getattr(statement, "handlers", []) + getattr(statement, "cases", []):
+        place = getattr(part, "pattern", part)
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(part, field, None)
+            if isinstance(block, list) and block:
+                first = [keep_call(place, stored)] if stored and field == "body" else []
+                setattr(part, field, first + guard_block(block, here, everywhere))
 
 
 def keep_call(where, names):
@@ -1964,39 +1797,36 @@ def globals_of(function):
         node = todo.pop()
         if isinstance(node, _ast.Global):
             names.update(node.names)
-        elif not isinstance(node, FUNCTIONS + (_ast.ClassDef, _ast.Lambda)):
+        elif not isinstance(node, SCOPES):
             todo.extend(children(node))
     return names
 
 
-def collect_stores(node, names, in_comprehension):
-    """Names that the node itself stores, not those of statements inside of it."""
-    if isinstance(node, FUNCTIONS + (_ast.ClassDef,)):
-        names.add(node.name)
-        return
-    if isinstance(node, _ast.Lambda):
-        return
-    if isinstance(node, _ast.NamedExpr):
-        names.add(node.target.id)
-        collect_stores(node.value, names, in_comprehension)
-        return
-    if isinstance(node, _ast.Name):
-        if not in_comprehension and not isinstance(node.ctx, _ast.Load):
-            names.add(node.id)
-        return
-    if isinstance(node, _ast.alias):
-        names.add(node.asname or node.name.split(".")[0])
-        return
-    kind = type(node).__name__
-    if kind in ("MatchAs", "MatchStar") and node.name:
-        names.add(node.name)
-    elif kind == "MatchMapping" and node.rest:
-        names.add(node.rest)
-    inside = in_comprehension or isinstance(node, COMPREHENSIONS)
-    for child in children(node):
-        is_block = isinstance(child, (_ast.stmt, _ast.ExceptHandler))
-        if not is_block and type(child).__name__ != "match_case":
-            collect_stores(child, names, inside)
+def stores_of(node):
+    """Names that a statement itself stores, not those of the statements inside of it."""
+    names = set()
+    todo = [(node, False)]
+    while todo:
+        node, in_comprehension = todo.pop()
+        if isinstance(node, SCOPES):
+            names.add(getattr(node, "name", None))
+            continue
+        kind = type(node).__name__
+        if kind == "Name":
+            if not in_comprehension and not isinstance(node.ctx, _ast.Load):
+                names.add(node.id)
+        elif kind == "NamedExpr":
+            names.add(node.target.id)
+        elif kind == "alias":
+            names.add(node.asname or node.name.split(".")[0])
+        elif kind in ("MatchAs", "MatchStar", "ExceptHandler"):
+            names.add(node.name)
+        elif kind == "MatchMapping":
+            names.add(node.rest)
+        in_comprehension = in_comprehension or isinstance(node, COMPREHENSIONS)
+        todo += [(child, in_comprehension) for child in children(node)
+                 if not isinstance(child, _ast.stmt)]
+    return names
 
 
 # ---- cells ---------------------------------------------------------------------------------------
@@ -2043,16 +1873,10 @@ def run_in_loop(loop, coroutine):
 @calls_agent
 def show(value):
     """What the REPL echoes; huge texts are cut before they are spelled out."""
-    if type(value) in (str, bytes, bytearray) and len(value) > ECHO_CHARS:
-        half = ECHO_CHARS // 2
-        return "%r ... [%s left out] ... %r" % (
-            value[:half], format(len(value) - 2 * half, ","), value[len(value) - half:])
-    text = repr(value)
-    if len(text) > 2 * ECHO_CHARS:
-        half = ECHO_CHARS // 2
-        text = "%s ... [%s characters left out] ... %s" % (
-            text[:half], format(len(text) - 2 * half, ","), text[len(text) - half:])
-    return text
+    if type(value) in (str, bytes, bytearray) and len(value) > 2 * ECHO_CHARS:
+        head, tail = value[:ECHO_CHARS // 2], value[-ECHO_CHARS // 2:]
+        return "%r%s%r" % (head, gap(" ", len(value) - len(head) - len(tail), "left out"), tail)
+    return cut_middle(repr(value), 2 * ECHO_CHARS, " ")
 
 
 class Cells:
@@ -2104,13 +1928,10 @@ class Cells:
         tree = compile(source, filename, "exec", flags | _ast.PyCF_ONLY_AST, True)
         last = None
         if tree.body and isinstance(tree.body[-1], _ast.Expr):
-            stored = set()
-            if guarded:
-                collect_stores(tree.body[-1], stored, False)
-            if not stored & set(self.names.kept):
+            if not guarded or self.names.kept.keys().isdisjoint(stores_of(tree.body[-1])):
                 last = compile(_ast.Expression(tree.body.pop().value), filename, "eval", flags, True)
         if guarded:
-            tree = self.names.guard(tree)
+            self.names.guard(tree)
         if not tree.body:
             return None, last
         return self.compiled(source, compile(tree, filename, "exec", flags, True)), last
@@ -2180,13 +2001,10 @@ class Cells:
 
     def get_loop(self):
         import asyncio
-        import warnings
 
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            asyncio.set_event_loop(self.loop)
+        asyncio.set_event_loop(self.loop)
         return self.loop
 
     # After the code.
@@ -2308,20 +2126,12 @@ def describe_message(error):
         message = "<its str() failed>"
     if isinstance(error, KeyError) and len(error.args) == 1 and isinstance(error.args[0], str):
         message = repr(error.args[0])
-    return cut_text(message)
+    return cut_middle(message, TRACEBACK_CHARS)
 
 
 def describe_exception(error):
     message = describe_message(error)
     return "%s: %s" % (type(error).__name__, message) if message else type(error).__name__
-
-
-def cut_text(text):
-    if len(text) <= TRACEBACK_CHARS:
-        return text
-    half = TRACEBACK_CHARS // 2
-    return "%s\n... [%s characters left out] ...\n%s" % (
-        text[:half], format(len(text) - 2 * half, ","), text[len(text) - half:])
 
 
 def render(error):
@@ -2345,7 +2155,7 @@ def render(error):
         lines = list(report.format())
         if not report.stack and lines and lines[0].startswith("Traceback"):
             lines = list(report.format_exception_only())
-        return cut_text("".join(lines))
+        return cut_middle("".join(lines), TRACEBACK_CHARS)
     except Exception:
         return describe_exception(error) + "\n"
 
@@ -2353,11 +2163,6 @@ def render(error):
 # ---- file tools ----------------------------------------------------------------------------------
 #
 # Bytes are bytes: UTF-8 with surrogateescape, and no translation of newlines.
-
-
-def read_text(path):
-    with open(path, "rb") as file:
-        return file.read().decode("utf-8", "surrogateescape")
 
 
 def write_text(path, content, mode):
@@ -2379,7 +2184,8 @@ def split_lines(text):
 
 def read_file(path):
     """The whole text of a file."""
-    return read_text(path)
+    with open(path, "rb") as file:
+        return file.read().decode("utf-8", "surrogateescape")
 
 
 def write_file(path, content):
@@ -2395,7 +2201,7 @@ def append_file(path, content):
 def edit_file(path, *edits, replace_all=False):
     """Applies (old, new) pairs in order; writes nothing unless every `old` is found, once (or any number
     of times with replace_all=True)."""
-    text = read_text(path)
+    text = read_file(path)
     for edit in edits:
         if isinstance(edit, str) or len(edit) != 2:
             raise TypeError("edit_file(path, *edits) takes (old, new) pairs")
@@ -2422,12 +2228,12 @@ def ls(path="."):
 
 def read_lines(path, start, end):
     """Lines start to end (0-based, end exclusive), joined by newlines."""
-    return "\n".join(split_lines(read_text(path))[start:end])
+    return "\n".join(split_lines(read_file(path))[start:end])
 
 
 def line_count(path):
     """The number of lines of a file."""
-    return len(split_lines(read_text(path)))
+    return len(split_lines(read_file(path)))
 
 
 def grep(pattern, path=".", *, max_results=50):
@@ -2437,8 +2243,6 @@ def grep(pattern, path=".", *, max_results=50):
     expression = re.compile(pattern)
     results = []
     for name in walk_files(os.fspath(path)):
-        if len(results) >= max_results:
-            break
         try:
             with open(name, "rb") as file:
                 text = file.read().decode("utf-8")
@@ -2446,7 +2250,7 @@ def grep(pattern, path=".", *, max_results=50):
             continue
         for number, line in enumerate(split_lines(text), 1):
             if len(results) >= max_results:
-                break
+                return "\n".join(results)
             if expression.search(line):
                 results.append("%s:%d: %s" % (name, number, line.rstrip("\r")))
     return "\n".join(results)
@@ -2467,8 +2271,7 @@ def walk_files(path):
 
 FILE_TOOLS = (read_file, write_file, append_file, edit_file, ls, read_lines, line_count, grep)
 for _tool in FILE_TOOLS:
-    _tool.__module__ = "__main__"
-    calls_agent(_tool)
+    visible(_tool)
 
 
 # ---- the life of a worker ------------------------------------------------------------------------
@@ -2511,21 +2314,12 @@ class Imports:
 
 def preload():
     """Imports what sessions may need; a warm interpreter does it once before it forks."""
-    import asyncio
-    import contextvars
-    import ctypes
-    import inspect
-    import random
-    import selectors
-    import threading
-    import traceback
+    import asyncio, contextvars, ctypes, inspect, random, selectors, threading, traceback
 
 
 def open_session(session, message):
     """Makes the namespace of the agent that `open` describes."""
-    limit = message.get("limits", {}).get("output_bytes", 1 << 20)
-    session.output.half = max(limit // 2, 1)
-    session.output.clear()
+    session.output.set_limit(message.get("limits", {}).get("output_bytes", 1 << 20))
     session.imports.when("random", lambda random: random.seed(message.get("seed", "")))
     api = Api(session)
     cells = Cells(session, api)
@@ -2539,8 +2333,8 @@ def open_session(session, message):
     namespace["ENV"] = dict(message.get("env") or {})
     for spec in message.get("tools") or ():
         namespace[spec["name"]] = api.tool(spec)
-    for name, function in api.functions().items():
-        cells.names.bind(name, function)
+    for function in api.functions:
+        cells.names.bind(function.__name__, function)
     bind_inputs(cells.names, message.get("inputs") or {}, set(namespace))
     return cells
 
@@ -2563,10 +2357,8 @@ def forget_host_in_child(session):
     """A process that the agent forks keeps its namespace, and loses the host."""
     session.forked = True
     session.in_cell = False
-    session.channel.close_in_child()
-    for stream in (sys.__stdout__, sys.__stderr__):
-        stream.output = None
-    for fd in (session.output.pipe, session.monitor.wake_read, session.monitor.wake_write):
+    for fd in {session.channel.rfd, session.channel.wfd, session.output.pipe,
+               session.monitor.wake_read, session.monitor.wake_write}:
         try:
             os.close(fd)
         except OSError:
@@ -2593,7 +2385,7 @@ def serve(rfd, wfd):
 
 def run_session(session):
     session.output.open_pipe()
-    sys.stdin = sys.__stdin__ = NoInput()
+    sys.stdin = sys.__stdin__ = NoInput(open(0, "rb", closefd=False), "utf-8", "surrogateescape")
     sys.stdout = sys.__stdout__ = OutputStream(session, 1, "<stdout>")
     sys.stderr = sys.__stderr__ = OutputStream(session, 2, "<stderr>")
     sys.argv = [""]
