@@ -241,7 +241,8 @@ int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf
     }
     int max_iters = rlm_step_max_iters(&agent->run->flow->limits, g->depth);
     rlm_buf_addf(out, "\nYou have %d turns.", max_iters);
-    if (unseen && max_iters > 1) {
+    if (unseen && max_iters > 1 &&
+        !agent->run->flow->system_prompt) { /* the user's own has no example */
         rlm_buf_adds(out, " The first one only looks at the inputs, as in the example.");
     }
     return out->status;

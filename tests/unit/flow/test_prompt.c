@@ -145,6 +145,8 @@ TEST(a_prompt_of_the_user_replaces_all)
 {
     flow.system_prompt = rlm_strdup("mine");
     CHECK_TEXT(system_prompt(0), "mine");
+    CHECK_CONTAINS(task("{\"a\":[1,2,3]}"), "\n- a: list of 3\n");
+    CHECK(!strstr(task("{\"a\":[1,2,3]}"), "example"));
 }
 
 TEST(a_task_without_inputs_is_the_query_and_the_turns)
