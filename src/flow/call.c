@@ -485,10 +485,15 @@ static void budget(struct rlm_agent *agent, const struct rlm_host_call *call)
 static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
 {
     struct rlm_tool *tool;
+    int r;
     if (agent->answer) {
         raise_host_call(agent, call->id, "CellEnded", "answered",
                         RLM_STR("the answer was given already"));
-    } else if (rlm_record_call(agent, call) < 0) {
+    } else if ((r = rlm_record_call(agent, call)) == RLM_E_LIMIT) {
+        raise_host_call(agent, call->id, "ValueError", "limit",
+                        RLM_STR("the arguments of the call are more than 16 MiB (beside texts and "
+                                "bytes of 64 KiB and more); pass large data as one str or bytes"));
+    } else if (r < 0) {
         return;
     } else if (rlm_str_is(call->name, "done")) {
         done(agent, call);

@@ -105,7 +105,8 @@ int rlm_agent_open_session(struct rlm_agent *agent,
                            rlm_error **err)
 {
     rlm_run *run = agent->run;
-    rlm_auto_arena rlm_arena *arena = rlm_arena_new(OPEN_MAX);
+    /* The tree of many small values is larger than their text, which a record bounds. */
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(OPEN_MAX);
     struct rlm_json_writer w = {.buf = &buf};
     const rlm_json *inputs;

@@ -116,6 +116,17 @@ static int call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HE
     return buf.status < 0 ? buf.status : rlm_sha256_of(rlm_buf_str(&buf), ret_key);
 }
 
+/* Arguments that are too large are the agent's mistake, anything else ends the run. */
+static int key_failed(rlm_run *run, int r)
+{
+    if (r != RLM_E_LIMIT) {
+        rlm_error *err = NULL;
+        rlm_error_set(&err, r, "hashing the arguments of a host call");
+        rlm_run_fail(run, err);
+    }
+    return r;
+}
+
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
 {
     rlm_run *run = agent->run;
@@ -126,15 +137,12 @@ int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
     if (r == 0) {
         r = rlm_record_blobs_of(run, call->kwargs);
     }
-    char key[RLM_SHA256_HEX + 1];
-    if (r == 0 && (r = call_key(call, key)) < 0) {
-        rlm_error *err = NULL;
-        rlm_error_set(&err, r, "the arguments of a call of %.*s are larger than %d bytes",
-                      RLM_FMT(call->name), RECORD_MAX);
-        rlm_run_fail(run, err);
-    }
     if (r < 0) {
         return r;
+    }
+    char key[RLM_SHA256_HEX + 1];
+    if ((r = call_key(call, key)) < 0) {
+        return key_failed(run, r);
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, agent);
@@ -145,7 +153,7 @@ int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
     rlm_json_key(&w, "args"), rlm_json_put(&w, call->args);
     rlm_json_key(&w, "kwargs"), rlm_json_put(&w, call->kwargs);
     rlm_json_end(&w, '}');
-    return commit(run, RLM_RECORD_CALL_STARTED, &buf);
+    return buf.status == RLM_E_LIMIT ? RLM_E_LIMIT : commit(run, RLM_RECORD_CALL_STARTED, &buf);
 }
 
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result)

@@ -289,6 +289,7 @@ bool rlm_ask_in_flight(const struct rlm_ask *ask);
 int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json);
 int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_str message);
 int rlm_record_cell(struct rlm_agent *agent, rlm_str code);
+/* RLM_E_LIMIT: the arguments are too large for a record; nothing was recorded, the run goes on. */
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call);
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
 int rlm_record_delivery(struct rlm_agent *agent);
