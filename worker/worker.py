@@ -12,9 +12,9 @@ Who does what:
 
 - The main thread blocks in recv while idle, runs the cell itself and sends `finished`. There is no
   hand-over to another thread in an ordinary cell.
-- The monitor thread sleeps in poll. While a cell runs it listens to the host's stream too, so that
+- The monitor thread sleeps in poll. When a cell lasts it listens to the host's stream too, so that
   `yield` and `interrupt` are heard in mid-computation; it also empties the pipe that stands on
-  descriptors 1 and 2, and sends `output` frames.
+  descriptors 1 and 2, and sends `output` frames. Cells of microseconds pass it unnoticed.
 - Whoever reads the stream holds `Session.reading`: the main thread while idle, while it waits in a
   synchronous host call and while its event loop has nothing to do; the monitor otherwise.
 - An interrupt is a flag, set by the reader. If the reader is the monitor it also sends a signal
@@ -62,16 +62,17 @@ MAX_VALUE = 1 << 30
 FIRST_CREDIT = 1 << 20
 STREAM_FROM = 64 * 1024
 
-MAX_DEPTH = 100
-PIPE_LOOK_SECONDS = 0.0005
-OUTPUT_MS = 200
-INTERRUPT_MS = 10
-TICK_MS = 3
+MAX_DEPTH = 100  # of a value
+MAX_PIECES = 4096  # of output, before they are joined
+PIPE_LOOK_SECONDS = 0.0005  # a print() looks so often whether descriptors 1 and 2 were written to
+OUTPUT_MS = 200  # between two `output` frames
+INTERRUPT_MS = 10  # between two signals of an interrupt that has not been raised yet
+TICK_MS = 3  # of the monitor; two of them must be less than the 10 ms in which `yield` is answered
 QUIET_TICKS = 30
 OUTPUT_FRAME_CHARS = 48 * 1024
 ECHO_CHARS = 64 * 1024
 TRACEBACK_CHARS = 20000
-SETTLE_SECONDS = 1.0
+SETTLE_SECONDS = 1.0  # for cancelled tasks at the end of a cell
 SIGNAL = _signal.SIGRTMIN + 7 if hasattr(_signal, "SIGRTMIN") else _signal.SIGUSR2
 
 monotonic = time.monotonic
@@ -112,6 +113,41 @@ AGENT_BELOW = set()
 def calls_agent(function):
     AGENT_BELOW.add(function.__code__)
     return function
+
+
+class Imports:
+    """Tells when a module has been imported, so that it is prepared for the session only then."""
+
+    def __init__(self):
+        self.actions = {}
+        sys.meta_path.insert(0, self)
+
+    def when(self, name, action):
+        """Calls `action(module)` once: at once if there is such a module, else when there is."""
+        if name in sys.modules:
+            action(sys.modules[name])
+        else:
+            self.actions.setdefault(name, []).append(action)
+
+    def find_spec(self, name, path=None, target=None):
+        """As the other finders say; of a module that somebody waits for, the loader is watched."""
+        if name not in self.actions:
+            return None
+        for finder in sys.meta_path:
+            spec = finder.find_spec(name, path, target) if finder is not self else None
+            if spec is not None:
+                self.watch(spec.loader, self.actions.pop(name))
+                return spec
+        return None
+
+    def watch(self, loader, actions):
+        def exec_module(module):
+            del loader.exec_module
+            loader.exec_module(module)
+            for action in actions:
+                action(module)
+
+        loader.exec_module = exec_module
 
 
 # ---- exceptions and values that the agent's code sees --------------------------------------------
@@ -204,8 +240,6 @@ def cut_middle(text, limit, around="\n"):
 class Output:
     """What cells print: the first half of the limit, then a ring of the tail. Any thread may add."""
 
-    MAX_PIECES = 4096
-
     def __init__(self):
         self.lock = _thread.RLock()
         self.pipe = -1
@@ -225,13 +259,13 @@ class Output:
         self.omitted = 0
 
     def add(self, text):
+        chars = len(text)
         with self.lock:
-            chars = len(text)
             room = self.room
             if chars <= room:
+                self.room = room - chars
                 self.head.append(text)
-                self.room -= chars
-                if len(self.head) > self.MAX_PIECES:
+                if len(self.head) > MAX_PIECES:
                     self.head = ["".join(self.head)]
                 return
             if room:
@@ -241,7 +275,7 @@ class Output:
             self.omitted += start - room
             self.tail.append(text[start:])
             self.tail_chars += chars - start
-            if self.tail_chars > 2 * self.half or len(self.tail) > self.MAX_PIECES:
+            if self.tail_chars > 2 * self.half or len(self.tail) > MAX_PIECES:
                 self.cut_tail()
 
     def cut_tail(self):
@@ -274,9 +308,14 @@ class Output:
     def take(self):
         """The text of the cell that ends, and the number of characters it lacks."""
         with self.lock:
-            result = self.text() if self.tail else ("".join(self.head), 0)
-            self.clear()
-            return result
+            if self.tail:
+                result = self.text()
+                self.clear()
+                return result
+            text = "".join(self.head)
+            self.head.clear()
+            self.room = self.half
+            return text, 0
 
     def drain(self):
         """Takes what stands in the pipe of descriptors 1 and 2; never waits."""
@@ -354,9 +393,6 @@ class OutputStream(io.TextIOBase):
             if not isinstance(text, str):
                 raise TypeError("write() argument must be str, not %s" % type(text).__name__)
             text = str.__str__(text)
-        if self.session.forked:
-            write_all(self.number, text.encode("utf-8", "backslashreplace"))
-            return len(text)
         output = self.output
         now = monotonic()
         if now > output.next_look:
@@ -364,7 +400,18 @@ class OutputStream(io.TextIOBase):
             output.drain()
             # Where a loop does nothing but print, the monitor gets its turn in drain() only.
             self.session.check_interrupt()
-        output.add(text)
+        chars = len(text)
+        with output.lock:
+            if chars <= output.room and len(output.head) < MAX_PIECES:
+                output.head.append(text)
+                output.room -= chars
+            else:
+                output.add(text)
+        return chars
+
+    def write_plainly(self, text):
+        """In a forked child."""
+        write_all(self.number, text.encode("utf-8", "backslashreplace"))
         return len(text)
 
     def writable(self):
@@ -1217,8 +1264,8 @@ class Monitor:
     """The thread that hears the host in mid-cell, empties the output's pipe and shows output.
 
     A cell that is soon over costs it nothing: it looks every few milliseconds, and listens to the host
-    if the agent's code is at work, for the same turn as a tick ago. After some ticks in which nothing
-    was, it sleeps until the next turn, when the main thread wakes it.
+    if the agent's code has been at work since the last look (`Session.turn` tells). After some looks at
+    nothing it sleeps until the main thread wakes it for the next turn.
     """
 
     def __init__(self, session):
@@ -1721,7 +1768,10 @@ class Names:
     def restore(self):
         """Puts back what slipped through (globals(), exec, import *); returns notes."""
         get = self.namespace.get
-        return [self.put_back(name) for name, value in self.kept_items if get(name) is not value]
+        for name, value in self.kept_items:
+            if get(name) is not value:
+                return [self.put_back(n) for n, v in self.kept_items if get(n) is not v]
+        return ()
 
     def put_back(self, name):
         value = self.namespace[name] = self.kept[name]
@@ -2277,41 +2327,6 @@ for _tool in FILE_TOOLS:
 # ---- the life of a worker ------------------------------------------------------------------------
 
 
-class Imports:
-    """Tells when a module has been imported, so that it is prepared for the session only then."""
-
-    def __init__(self):
-        self.actions = {}
-        sys.meta_path.insert(0, self)
-
-    def when(self, name, action):
-        """Calls `action(module)` once: at once if there is such a module, else when there is."""
-        if name in sys.modules:
-            action(sys.modules[name])
-        else:
-            self.actions.setdefault(name, []).append(action)
-
-    def find_spec(self, name, path=None, target=None):
-        """As the other finders say; of a module that somebody waits for, the loader is watched."""
-        if name not in self.actions:
-            return None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target) if finder is not self else None
-            if spec is not None:
-                self.watch(spec.loader, self.actions.pop(name))
-                return spec
-        return None
-
-    def watch(self, loader, actions):
-        def exec_module(module):
-            del loader.exec_module
-            loader.exec_module(module)
-            for action in actions:
-                action(module)
-
-        loader.exec_module = exec_module
-
-
 def preload():
     """Imports what sessions may need; a warm interpreter does it once before it forks."""
     import asyncio, contextvars, ctypes, inspect, random, selectors, threading, traceback
@@ -2348,15 +2363,18 @@ def bind_inputs(names, inputs, taken):
 
 def ready_message(session):
     why = session.values.why
+    mapped = '"mapped":true' if why is None else '"mapped":false,"why":%s' % quote(why)
     return ('{"python":"%d.%d.%d","implementation":%s,"executable":%s,"pid":%d,%s}' % (
-        sys.version_info[:3] + (quote(sys.implementation.name), quote(sys.executable or ""), os.getpid(),
-        '"mapped":true' if why is None else '"mapped":false,"why":%s' % quote(why)))).encode()
+        *sys.version_info[:3], quote(sys.implementation.name), quote(sys.executable or ""),
+        os.getpid(), mapped)).encode()
 
 
 def forget_host_in_child(session):
     """A process that the agent forks keeps its namespace, and loses the host."""
     session.forked = True
     session.in_cell = False
+    for stream in (sys.__stdout__, sys.__stderr__):
+        stream.write = stream.write_plainly
     for fd in {session.channel.rfd, session.channel.wfd, session.output.pipe,
                session.monitor.wake_read, session.monitor.wake_write}:
         try:
