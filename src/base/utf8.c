@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include "base/utf8_fast.h"
+
 enum { REPLACEMENT = 0xFFFD };
 
 /* Decodes the character at `p`. Returns its length; 0 when all `left` bytes are the beginning of a
@@ -92,12 +94,28 @@ static void keep_cut(uint8_t tail[4], uint8_t *tail_len, const uint8_t *p, const
     memcpy(tail, p, *tail_len);
 }
 
-static inline void take(struct rlm_utf8_scan *scan, uint32_t c)
+/* The end of the width that a code point needs. */
+static uint32_t end_of_width(uint32_t c)
 {
-    scan->chars++;
+    return c < 0x80 ? 0x7F : c < 0x100 ? 0xFF : c < 0x10000 ? 0xFFFF : 0x10FFFF;
+}
+
+static uint32_t end_of_lead(uint8_t lead)
+{
+    return lead < 0x80 ? 0x7F : lead < 0xC4 ? 0xFF : lead < 0xF0 ? 0xFFFF : 0x10FFFF;
+}
+
+static inline void take_max(struct rlm_utf8_scan *scan, uint32_t c)
+{
     if (c > scan->max_char) {
         scan->max_char = c;
     }
+}
+
+static inline void take(struct rlm_utf8_scan *scan, uint32_t c)
+{
+    scan->chars++;
+    take_max(scan, end_of_width(c));
     scan->surrogates |= is_surrogate(c);
 }
 
@@ -126,14 +144,18 @@ void rlm_utf8_scan(struct rlm_utf8_scan *scan, const void *chunk, size_t len)
             take(scan, c);
         }
     }
+    uint8_t lead = 0;
+    size_t fast = rlm_utf8_fast_scan(p, (size_t)(end - p), &scan->chars, &lead);
+    if (fast) {
+        p += fast;
+        take_max(scan, end_of_lead(lead));
+    }
     while (p < end) {
         if (*p < 0x80) {
             size_t run = ascii_run(p, end);
             scan->chars += run;
             p += run;
-            if (scan->max_char < 0x7F) {
-                scan->max_char = 0x7F;
-            }
+            take_max(scan, 0x7F);
             continue;
         }
         int n = decode(p, (size_t)(end - p), &c);
@@ -336,7 +358,11 @@ rlm_utf8_widen(struct rlm_utf8_carry *carry, const void *chunk, size_t len, int 
             carry->tail_len = 0;
         }
     }
-    while (p < end) {
+    for (;;) {
+        rlm_utf8_fast_widen(&p, end, width, &to);
+        if (p == end) {
+            break;
+        }
         if (*p < 0x80) {
             size_t run = ascii_run(p, end);
             to = put_ascii(to, p, run, width);

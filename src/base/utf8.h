@@ -14,7 +14,8 @@
 struct rlm_utf8_scan {
     uint64_t bytes;     /* taken so far; after a fault, those before it */
     uint64_t chars;     /* code points so far, lone surrogates included */
-    uint32_t max_char;  /* the highest code point; 0x7f for any ASCII text, 0 for none */
+    uint32_t max_char;  /* the highest code point, rounded up to what its width holds: 0x7f, 0xff,
+                         * 0xffff or 0x10ffff; 0 for no text */
     bool bad;           /* not WTF-8; `bad_offset` is where the faulty character starts */
     uint64_t bad_offset;
     bool surrogates;    /* has lone surrogates (WTF-8, not UTF-8) */

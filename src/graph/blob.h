@@ -32,7 +32,7 @@ struct rlm_blob {
     enum rlm_blob_type type;
     uint64_t size_bytes; /* of the WTF-8 or the bytes */
     uint64_t chars;      /* text: code points */
-    uint32_t max_char;   /* text: the highest code point: below 0x80 it is ASCII */
+    uint32_t max_char;   /* text: 0x7f, 0xff, 0xffff or 0x10ffff, as struct rlm_utf8_scan */
 };
 
 typedef struct rlm_blobs rlm_blobs;

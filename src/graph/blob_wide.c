@@ -12,9 +12,9 @@
 
 enum { CHUNK_BYTES = 256 * 1024 };
 
-static int width_of(const struct rlm_blob *blob)
+static int width_of(uint32_t max_char)
 {
-    return blob->max_char < 0x100 ? 1 : blob->max_char < 0x10000 ? 2 : 4;
+    return max_char < 0x100 ? 1 : max_char < 0x10000 ? 2 : 4;
 }
 
 /* Rewrites the UTF-8 in `from` to the sink. The facts of the blob are checked on the way: a file that
@@ -42,7 +42,7 @@ widen(int from, const struct rlm_blob *blob, int width, struct blob_sink *to, rl
         }
         offset += (uint64_t)n;
         rlm_utf8_scan(&scan, in, (size_t)n);
-        if (scan.bad || scan.max_char > blob->max_char) {
+        if (scan.bad || width_of(scan.max_char) > width) {
             break;
         }
         size_t len = rlm_utf8_widen(&carry, in, (size_t)n, width, out);
@@ -52,7 +52,7 @@ widen(int from, const struct rlm_blob *blob, int width, struct blob_sink *to, rl
         }
     }
     rlm_utf8_scan_end(&scan);
-    if (scan.bad || scan.chars != blob->chars || scan.max_char > blob->max_char) {
+    if (scan.bad || scan.chars != blob->chars || width_of(scan.max_char) > width) {
         return rlm_error_set(err, RLM_E_CORRUPT,
                              "blob %s is not the text that the run says it is: the file is damaged",
                              blob->id);
@@ -162,7 +162,7 @@ int rlm_blobs_open_mapped(rlm_blobs *b,
     if (ascii || blob->type == RLM_BLOB_BYTES) {
         r = rlm_blobs_open_content(b, rlm_str_of(blob->id), ret_fd, err);
     } else {
-        width = width_of(blob);
+        width = width_of(blob->max_char);
         r = b->directory ? open_wide_file(b, blob, width, ret_fd, err)
                          : open_wide_memory(b, blob, width, ret_fd, err);
     }

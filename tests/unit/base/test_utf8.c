@@ -22,7 +22,7 @@ TEST(scan_counts_whatever_the_chunks)
         CHECK(!scan.bad && !scan.surrogates);
         CHECK_INT(scan.bytes, 11);
         CHECK_INT(scan.chars, 5);
-        CHECK_INT(scan.max_char, 0x1F600);
+        CHECK_INT(scan.max_char, 0x10FFFF);
     }
 }
 
@@ -285,6 +285,60 @@ TEST(widen_of_bad_bytes_keeps_its_room)
             CHECK(written <= (len + 4) * 4);
             free(text);
             free(out);
+        }
+    }
+}
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Long chunks take other loops than single bytes; both must say the same, of good and of bad texts. */
+TEST(long_chunks_and_single_bytes_agree)
+{
+    static const uint32_t tops[] = {0x7F, 0xFF, 0x7FF, 0xFFFF, 0x10FFFF};
+    uint32_t state = 1;
+    for (int round = 0; round < 20000; round++) {
+        char text[800];
+        size_t len = 0;
+        uint32_t top = tops[next_random(&state) % 5], plain = next_random(&state) % 4;
+        while (len < 100 + next_random(&state) % 600) {
+            bool ascii = plain && next_random(&state) % 16 < 4 * plain;
+            uint32_t c = ascii ? 'a' + next_random(&state) % 26 : next_random(&state) % (top + 1);
+            bool surrogate = c >= 0xD800 && c < 0xE000;
+            len += rlm_utf8_encode(surrogate && round % 8 ? 'x' : c, text + len);
+        }
+        if (round % 2) {
+            text[next_random(&state) % len] = (char)next_random(&state);
+        }
+        struct rlm_utf8_scan whole = {0}, single = {0};
+        rlm_utf8_scan(&whole, text, len);
+        rlm_utf8_scan_end(&whole);
+        for (size_t i = 0; i < len; i++) {
+            rlm_utf8_scan(&single, text + i, 1);
+        }
+        rlm_utf8_scan_end(&single);
+        CHECK_INT(whole.bad, single.bad);
+        CHECK_INT(whole.bad_offset, single.bad_offset);
+        CHECK_INT(whole.surrogates, single.surrogates);
+        if (whole.bad) {
+            continue;
+        }
+        CHECK_INT(whole.chars, single.chars);
+        CHECK_INT(whole.max_char, single.max_char);
+        int width = whole.max_char < 0x100 ? 1 : whole.max_char < 0x10000 ? 2 : 4;
+        for (; width <= 4; width *= 2) {
+            static uint8_t a[4 * 804], b[4 * 804 + 64];
+            struct rlm_utf8_carry carry = {0};
+            size_t a_len = rlm_utf8_widen(&carry, text, len, width, a), b_len = 0;
+            for (size_t i = 0; i < len; i++) {
+                b_len += rlm_utf8_widen(&carry, text + i, 1, width, b + b_len);
+            }
+            CHECK_INT(a_len, whole.chars * (unsigned)width);
+            CHECK_INT(b_len, a_len);
+            CHECK(memcmp(a, b, a_len) == 0);
         }
     }
 }
