@@ -164,7 +164,7 @@ add_blob(const struct rlm_agent *agent, const struct rlm_blob *blob, struct rlm_
     }
 }
 
-static void add_directory(const rlm_json *dir, struct rlm_buf *out)
+static void add_directory(const rlm_json *dir, rlm_str name, struct rlm_buf *out)
 {
     const rlm_json *files = rlm_json_get(dir, "files");
     uint32_t n = rlm_json_is(files, RLM_JSON_ARRAY) ? files->count : 0;
@@ -172,28 +172,33 @@ static void add_directory(const rlm_json *dir, struct rlm_buf *out)
     for (uint32_t i = 0; i < n; i++) {
         bytes += (uint64_t)rlm_json_int(rlm_json_at(rlm_json_at(files, i), 1), 0);
     }
-    rlm_buf_adds(out, "a directory as a dict of file names to contents (not a path), ");
+    /* The loop is shown because models take a directory for a path. */
+    rlm_buf_addf(out,
+                 "the files of a directory as a dict (for file, content in %.*s.items(): ...), ",
+                 RLM_FMT(name));
     add_count(out, n);
     rlm_buf_adds(out, " files, ");
     add_count(out, bytes);
     rlm_buf_adds(out, " bytes:");
     for (uint32_t i = 0; i < n && i < FILES_SHOWN; i++) {
-        rlm_str name = rlm_json_text(rlm_json_at(rlm_json_at(files, i), 0), RLM_STR(""));
-        rlm_buf_addf(out, "%s %.*s", i ? "," : "", RLM_FMT(name));
+        rlm_str file = rlm_json_text(rlm_json_at(rlm_json_at(files, i), 0), RLM_STR(""));
+        rlm_buf_addf(out, "%s %.*s", i ? "," : "", RLM_FMT(file));
     }
     rlm_buf_adds(out, n > FILES_SHOWN ? ", ..." : "");
 }
 
 /* True if the value stands there whole. */
-static bool add_value(const struct rlm_agent *agent, const rlm_json *value, struct rlm_buf *out)
+static bool
+add_value(const struct rlm_agent *agent, const struct rlm_json_member *m, struct rlm_buf *out)
 {
+    const rlm_json *value = &m->value;
     struct rlm_json_writer w = {.buf = out};
     const struct rlm_blob *blob =
         rlm_blobs_find(agent->run->blobs, rlm_json_text(rlm_json_get(value, "$blob"), RLM_STR("")));
     if (blob) {
         add_blob(agent, blob, out);
     } else if (rlm_json_get(value, "$dir")) {
-        add_directory(rlm_json_get(value, "$dir"), out);
+        add_directory(rlm_json_get(value, "$dir"), m->key, out);
     } else if (rlm_json_get(value, "$bytes")) {
         rlm_buf_addf(out, "bytes, about %zu bytes",
                      rlm_json_text(rlm_json_get(value, "$bytes"), RLM_STR("")).len / 4 * 3);
@@ -230,7 +235,7 @@ int rlm_prompt_task(const struct rlm_agent *agent, rlm_str query, struct rlm_buf
     for (uint32_t i = 0; i < inputs->count; i++) {
         const struct rlm_json_member *m = &inputs->members[i];
         rlm_buf_addf(out, "- %.*s: ", RLM_FMT(m->key));
-        unseen |= !add_value(agent, &m->value, out);
+        unseen |= !add_value(agent, m, out);
         rlm_buf_adds(out, "\n");
     }
     if (g->output_schema.len) {

@@ -221,8 +221,9 @@ TEST(bytes_are_called_bytes)
 
 TEST(directories_are_listed)
 {
-    CHECK_CONTAINS(task("{\"d\":{\"$dir\":{\"files\":[[\"a.c\",1000],[\"b/c.h\",234]]}}}"),
-                   "2 files, 1,234 bytes: a.c, b/c.h\n");
+    CHECK_CONTAINS(
+        task("{\"d\":{\"$dir\":{\"files\":[[\"a.c\",1000],[\"b/c.h\",234]]}}}"),
+        "\n- d: the files of a directory as a dict (for file, content in d.items(): ...), 2 files, 1,234 bytes: a.c, b/c.h\n");
     struct rlm_buf json = RLM_BUF(1 << 20);
     rlm_buf_adds(&json, "{\"d\":{\"$dir\":{\"files\":[");
     for (int i = 0; i < 40; i++) {
