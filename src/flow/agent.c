@@ -300,13 +300,13 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     } else if (in_cell) {
         rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
         rlm_buf_add_str(&error, how->message);
-        rlm_buf_adds(&error, "\nYour variables are gone; your next code runs in a new session.");
+        rlm_buf_adds(&error, "\nYour next code runs in a new session.");
         struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
         rlm_agent_set_state(agent, RLM_AGENT_READY);
         append_observation(agent, how->reason, &o);
     } else {
         free(agent->lost);
-        if (asprintf(&agent->lost, "%.*s Your earlier variables are gone. ",
+        if (asprintf(&agent->lost, "Before this cell %.*s. ",
                      RLM_FMT(how->message)) < 0) {
             agent->lost = NULL;
         }

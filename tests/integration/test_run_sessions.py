@@ -35,9 +35,9 @@ def rss_kib(pid, field="VmHWM"):
     ("import sys; print('before'); sys.exit()", None, ["before"]),
     ("raise SystemExit('no')", None, ["no"]),
     ("import os, time; print('before'); time.sleep(1); os._exit(7)", "exit",
-     ["before", "7", "variables are gone"]),
-    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal", ["SIGKILL", "variables are gone"]),
-    ("import ctypes; ctypes.string_at(0)", "signal", ["SIGSEGV", "variables are gone"]),
+     ["before", "7", "variables are lost"]),
+    ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "signal", ["SIGKILL", "variables are lost"]),
+    ("import ctypes; ctypes.string_at(0)", "signal", ["SIGSEGV", "variables are lost"]),
     ("import os\nfor fd in range(3, 64):\n    try: os.close(fd)\n    except OSError: pass", None, []),
     ("raise KeyboardInterrupt", "exec", ["KeyboardInterrupt"]),
     ("def f(): return f()\nf()", "exec", ["RecursionError"]),
@@ -72,7 +72,7 @@ def test_a_loop_that_refuses_to_end_is_killed(go):
             "while True:\n    try: time.sleep(1)\n    except BaseException: pass")
     run = go(mind({"go": [code, "done('end')"]}), "--exec-timeout", "300ms")
     assert run.answer == "end" and run.errors() == ["exec_timeout"]
-    assert "variables are gone" in run.seen()[0]
+    assert "variables are lost" in run.seen()[0]
 
 
 def test_processes_of_a_cell_end_with_the_run(go):
