@@ -306,8 +306,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         append_observation(agent, how->reason, &o);
     } else {
         free(agent->lost);
-        if (asprintf(&agent->lost, "Before this cell %.*s. ",
-                     RLM_FMT(how->message)) < 0) {
+        if (asprintf(&agent->lost, "Before this cell %.*s. ", RLM_FMT(how->message)) < 0) {
             agent->lost = NULL;
         }
     }

@@ -134,9 +134,9 @@ static void ask_free(struct rlm_ask *ask)
     free(ask);
 }
 
-bool rlm_ask_in_flight(const struct rlm_ask *ask)
+bool rlm_ask_was_shrunk(const struct rlm_ask *ask)
 {
-    return ask && ask->chat;
+    return ask->held.shrunk;
 }
 
 static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error)

@@ -127,6 +127,23 @@ value_by_schema(const rlm_schema *schema, rlm_str reply, struct rlm_buf *out, rl
     return rlm_buf_check(out, err);
 }
 
+/* A reply that ended because the budget allowed no more says so: code cannot see it otherwise. */
+static char *text_value(rlm_run *run,
+                        const struct rlm_ask *ask,
+                        const struct rlm_chat_reply *reply,
+                        rlm_error **err)
+{
+    bool whole =
+        rlm_str_is(reply->finish_reason, "stop") || rlm_str_is(reply->finish_reason, "end_turn");
+    if (whole || !rlm_ask_was_shrunk(ask)) {
+        return rlm_text_value_json(run, reply->text, err);
+    }
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(PROMPT_MAX);
+    rlm_buf_add_str(&text, reply->text);
+    rlm_buf_adds(&text, "\n[cut off here: the budget of the run allowed no more]");
+    return rlm_buf_check(&text, err) < 0 ? NULL : rlm_text_value_json(run, rlm_buf_str(&text), err);
+}
+
 static void replied(void *arg,
                     struct rlm_ask *ask,
                     const struct rlm_chat_reply *reply,
@@ -134,7 +151,7 @@ static void replied(void *arg,
 {
     struct rlm_part *part = arg;
     struct rlm_call *call = part->call;
-    (void)ask, (void)usage;
+    (void)usage;
     part->ask = NULL;
     rlm_autoerr rlm_error *err = NULL;
     if (part->schema) {
@@ -145,7 +162,7 @@ static void replied(void *arg,
         }
         part->value_json = rlm_buf_take(&value);
     } else {
-        part->value_json = rlm_text_value_json(call->agent->run, reply->text, &err);
+        part->value_json = text_value(call->agent->run, ask, reply, &err);
     }
     if (!part->value_json) {
         rlm_run_fail(call->agent->run, rlm_steal(&err));

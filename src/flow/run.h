@@ -283,7 +283,8 @@ void rlm_ask_cancel(struct rlm_ask *ask);
 void rlm_asks_pump(rlm_run *run);
 /* With `sync`: sends what has been reserved; the reservations are on disk. */
 void rlm_asks_send(rlm_run *run);
-bool rlm_ask_in_flight(const struct rlm_ask *ask);
+/* The reply was allowed fewer tokens than wanted, for want of budget. */
+bool rlm_ask_was_shrunk(const struct rlm_ask *ask);
 
 /* ---- record.c: the records of flow; each returns 0 or has failed the run ---- */
 int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json);

@@ -200,3 +200,11 @@ def test_max_time_ends_a_run_in_all_its_agents(go, server):
     assert run.code == 1 and set(run.ends.values()) == {"time"} and len(run.ends) == 65
     assert "no answer: time" in run.stderr
     server.wait_idle()
+
+
+def test_a_query_that_the_budget_cut_short_says_so(go):
+    code = ('r = await llm_query("p" * 4000)\n'
+            's = r if isinstance(r, str) else ""\n'
+            'done(s[-60:])')
+    run = go(mind({"go": code}, query="long " * 10000), "--max-budget", "12k")
+    assert run.answer.endswith("[cut off here: the budget of the run allowed no more]")
