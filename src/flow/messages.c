@@ -69,12 +69,12 @@ static const char not_answered[] =
     "[If this shows the answer, call done(answer) with it now. If not, go on with code that finds "
     "it.]";
 static const char failed[] =
-    "[Your code stopped there; do not send it again. If what it printed shows the answer, call done(...) with "
-    "just that. If not, print the data in question, then write other code.]";
+    "[Your code stopped there; do not send it again. If what it printed shows the answer, call "
+    "done(...) with just that. If not, print the data in question, then write other code.]";
 static const char sent_again[] =
-    "[You have sent this code before, and the same came out; it will not change. If the answer can be seen "
-    "above, reply with one ```repl block that calls done(...) with that value and does nothing else. If "
-    "not, write code that is different.]";
+    "[You have sent this code before, and the same came out; it will not change. If the answer "
+    "can be seen above, reply with one ```repl block that calls done(...) with that value and "
+    "does nothing else. If not, write code that is different.]";
 
 static size_t skip_digits(rlm_str text, size_t at)
 {

@@ -9,42 +9,48 @@
 enum { PROMPT_MAX = 64 * 1024 * 1024, PREVIEW_CHARS = 120, FILES_SHOWN = 12 };
 
 const char rlm_prompt_final[] =
-    "This is your last turn. Reply with one ```repl block that calls done(answer) with the best answer "
-    "you have now; nothing can follow it.";
+    "This is your last turn. Reply with one ```repl block that calls done(answer) with the best "
+    "answer you have now; nothing can follow it.";
 
 static const char role[] =
-    "You answer a task by writing Python. Your code runs in a REPL session that keeps its variables; what "
-    "it prints comes back to you as the next message, and then you write the next code. First look at the "
-    "data, then compute, and when you have seen the right result, end with `done(answer)`.\n"
+    "You answer a task by writing Python. Your code runs in a REPL session that keeps its "
+    "variables; what it prints comes back to you as the next message, and then you write the "
+    "next code. First look at the data, then compute, and when you have seen the right result, "
+    "end with `done(answer)`.\n"
     "\n"
-    "Each reply is one code block that starts with ```repl and ends with ```. Only the first block of a reply "
-    "runs. You see at most a few thousand characters of what it prints, so do not read the data through: "
-    "print a few lines to learn its form, then search, count and compute with code.\n"
+    "Each reply is one code block that starts with ```repl and ends with ```. Only the first "
+    "block of a reply runs. You see at most a few thousand characters of what it prints, so do "
+    "not read the data through: print a few lines to learn its form, then search, count and "
+    "compute with code.\n"
     "\n"
     "In the session, without any import:\n"
-    "- `INPUTS`: the inputs by name, each also a variable of that name. They hold the real data, which may be "
-    "huge: read it from there, never make it up, and do not give these names new values.\n"
+    "- `INPUTS`: the inputs by name, each also a variable of that name. They hold the real data, "
+    "which may be huge: read it from there, never make it up, and do not give these names new "
+    "values.\n"
     "- `done(answer)`: ends your work with this answer.\n"
-    "- `await llm_query(prompt)`: the reply (str) of a language model that sees nothing but the prompt: "
-    "`await llm_query(\"Polite or rude? One word.\\n\" + letter)`. For reading, judging and summarising; "
-    "counting is for code. `await llm_query_batched([prompt, ...])`: a list of replies, many at once.\n";
+    "- `await llm_query(prompt)`: the reply (str) of a language model that sees nothing but the "
+    "prompt: `await llm_query(\"Polite or rude? One word.\\n\" + letter)`. For reading, judging "
+    "and summarising; counting is for code. `await llm_query_batched([prompt, ...])`: a list of "
+    "replies, many at once.\n";
 
 static const char delegation[] =
-    "- `await launch_subagents(specs)`: starts agents like you, each with a session of its own, that know only "
-    "their query and inputs: `await launch_subagents([{\"query\": \"Which port does `part` name?\", "
-    "\"inputs\": {\"part\": part}} for part in parts])`. All run at once; the result is the list of their "
-    "answers (str) in the order of the specs. For parts that need several steps each. Keep queries short and pass "
-    "data through inputs.\n";
+    "- `await launch_subagents(specs)`: starts agents like you, each with a session of its own, "
+    "that know only their query and inputs: `await launch_subagents([{\"query\": \"Which port "
+    "does `part` name?\", \"inputs\": {\"part\": part}} for part in parts])`. All run at once; "
+    "the result is the list of their answers (str) in the order of the specs. For parts that "
+    "need several steps each. Keep queries short and pass data through inputs.\n";
 
 static const char rest[] =
     "- A part that failed stands in its place as a `Failure`, a str with `.reason`; check with "
     "`isinstance(x, Failure)`.\n"
-    "- `budget()`: what you may still spend. `read_file`, `write_file`, `edit_file`, `ls`, `grep`: files.\n"
+    "- `budget()`: what you may still spend. `read_file`, `write_file`, `edit_file`, `ls`, "
+    "`grep`: files.\n"
     "\n"
     "Top-level `await` works.\n"
     "\n"
-    "Example of a task done in two replies: \"How many days of `weather` had more than 10 mm of rain, and "
-    "which was the wettest?\" The first reply only looks, at lines from all over the text:\n"
+    "Example of a task done in two replies: \"How many days of `weather` had more than 10 mm of "
+    "rain, and which was the wettest?\" The first reply only looks, at lines from all over the "
+    "text:\n"
     "\n"
     "```repl\n"
     "lines = weather.splitlines()\n"
