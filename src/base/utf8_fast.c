@@ -4,6 +4,7 @@
 
 #    include <immintrin.h>
 #    include <stdbool.h>
+#    include <string.h>
 
 #    define FAST __attribute__((target("ssse3,popcnt")))
 
@@ -134,38 +135,120 @@ FAST static inline void put_block(__m128i block, int width, uint8_t *out)
     _mm_storeu_si128((__m128i *)(out + 48), _mm_unpackhi_epi16(high, zero));
 }
 
-FAST static void widen(const uint8_t **ret_p, const uint8_t *end, int width, uint8_t **ret_out)
+/* How to move those of four 16-bit numbers that a mask names to the front. */
+#    define NUMBER(i) (uint8_t)(2 * (i)), (uint8_t)(2 * (i) + 1)
+#    define FOUR(a, b, c, d)                           \
+        {                                              \
+            NUMBER(a), NUMBER(b), NUMBER(c), NUMBER(d) \
+        }
+#    define SIXTEEN(o)                                                                        \
+        {                                                                                     \
+            FOUR(o, o, o, o), FOUR(o, o, o, o), FOUR(o + 1, o, o, o), FOUR(o, o + 1, o, o),   \
+                FOUR(o + 2, o, o, o), FOUR(o, o + 2, o, o), FOUR(o + 1, o + 2, o, o),         \
+                FOUR(o, o + 1, o + 2, o), FOUR(o + 3, o, o, o), FOUR(o, o + 3, o, o),         \
+                FOUR(o + 1, o + 3, o, o), FOUR(o, o + 1, o + 3, o), FOUR(o + 2, o + 3, o, o), \
+                FOUR(o, o + 2, o + 3, o), FOUR(o + 1, o + 2, o + 3, o),                       \
+                FOUR(o, o + 1, o + 2, o + 3)                                                  \
+        }
+static const uint8_t TO_FRONT[2][16][8] = {SIXTEEN(0), SIXTEEN(4)}; /* of each half of a register */
+
+/* Stores those of eight 16-bit numbers that `mask` names; returns where the next goes. */
+FAST static inline uint8_t *put_some(__m128i numbers, unsigned mask, int width, uint8_t *out)
+{
+    const __m128i zero = _mm_setzero_si128();
+    unsigned first = mask & 15, second = mask >> 4;
+    uint8_t *then = out + (unsigned)__builtin_popcount(first) * (unsigned)width;
+    __m128i order = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)TO_FRONT[0][first]),
+                                       _mm_loadl_epi64((const __m128i *)TO_FRONT[1][second]));
+    __m128i moved = _mm_shuffle_epi8(numbers, order);
+    if (width == 1) {
+        uint64_t bytes = (uint64_t)_mm_cvtsi128_si64(_mm_packus_epi16(moved, zero));
+        memcpy(out, &bytes, 4);
+        bytes >>= 32;
+        memcpy(then, &bytes, 4);
+    } else if (width == 2) {
+        _mm_storel_epi64((__m128i *)out, moved);
+        _mm_storel_epi64((__m128i *)then, _mm_unpackhi_epi64(moved, moved));
+    } else {
+        _mm_storeu_si128((__m128i *)out, _mm_unpacklo_epi16(moved, zero));
+        _mm_storeu_si128((__m128i *)then, _mm_unpackhi_epi16(moved, zero));
+    }
+    return then + (unsigned)__builtin_popcount(second) * (unsigned)width;
+}
+
+/* Each byte is taken for the last of a character, with the one or two before it; those that are not
+ * the last are dropped. So blocks need not begin or end where characters do, and what the characters
+ * are decides no branch. */
+FAST static inline uint8_t *put_mixed(__m128i now, __m128i before, int width, uint8_t *out)
+{
+    const __m128i zero = _mm_setzero_si128(), factors = _mm_set1_epi16(0x0140);
+    __m128i one_back = _mm_alignr_epi8(now, before, 15);
+    __m128i two_back = _mm_alignr_epi8(now, before, 14);
+    __m128i ends_three =
+        _mm_cmpeq_epi8(_mm_max_epu8(two_back, _mm_set1_epi8((char)0xE0)), two_back);
+    __m128i continues = _mm_cmpgt_epi8(_mm_set1_epi8(-64), now);
+    /* Continuation bytes lack the bit 0x40, and leads of two the bit 0x20: so one mask serves both. */
+    __m128i low = _mm_and_si128(now, _mm_set1_epi8(0x7F));
+    __m128i middle = _mm_and_si128(_mm_and_si128(one_back, continues), _mm_set1_epi8(0x3F));
+    __m128i high = _mm_and_si128(_mm_and_si128(two_back, ends_three), _mm_set1_epi8(0x0F));
+    /* The second of three has a lead from E0 before it; leads are those from C0. */
+    __m128i long_before =
+        _mm_cmpeq_epi8(_mm_max_epu8(one_back, _mm_set1_epi8((char)0xE0)), one_back);
+    __m128i leads = _mm_cmpeq_epi8(_mm_max_epu8(now, _mm_set1_epi8((char)0xC0)), now);
+    unsigned last = ~(unsigned)_mm_movemask_epi8(_mm_or_si128(long_before, leads));
+    __m128i first_eight = _mm_maddubs_epi16(_mm_unpacklo_epi8(middle, low), factors);
+    __m128i next_eight = _mm_maddubs_epi16(_mm_unpackhi_epi8(middle, low), factors);
+    first_eight = _mm_or_si128(first_eight, _mm_slli_epi16(_mm_unpacklo_epi8(zero, high), 4));
+    next_eight = _mm_or_si128(next_eight, _mm_slli_epi16(_mm_unpackhi_epi8(zero, high), 4));
+    out = put_some(first_eight, last & 0xFF, width, out);
+    return put_some(next_eight, last >> 8 & 0xFF, width, out);
+}
+
+FAST static inline void
+widen(const uint8_t **ret_p, const uint8_t *end, int width, uint8_t **ret_out)
 {
     const uint8_t *p = *ret_p;
     uint8_t *out = *ret_out;
-    while (end - p >= BLOCK) {
-        __m128i block = _mm_loadu_si128((const __m128i *)p);
-        unsigned other = (unsigned)_mm_movemask_epi8(block);
-        unsigned ascii = other ? (unsigned)__builtin_ctz(other) : BLOCK;
-        if (ascii) {
-            put_block(block, width, out);
-            p += ascii;
-            out += ascii * (unsigned)width;
-        } else if (width == 4 || *p >= 0xE0) {
-            break;
-        } else if (width == 1) {
-            *out++ = (uint8_t)(*p << 6 | (p[1] & 0x3F));
-            p += 2;
+    __m128i before = _mm_setzero_si128();
+    unsigned begun = 0; /* bytes before `p` of a character that goes on there */
+    for (; end - p >= BLOCK; p += BLOCK) {
+        __m128i now = _mm_loadu_si128((const __m128i *)p);
+        unsigned other = (unsigned)_mm_movemask_epi8(now);
+        if (!other) {
+            put_block(now, width, out);
+            out += BLOCK * (unsigned)width;
         } else {
-            /* Pairs up to the first byte that is ASCII or leads three or more. */
-            __m128i long_lead =
-                _mm_cmpeq_epi8(_mm_max_epu8(block, _mm_set1_epi8((char)0xE0)), block);
-            unsigned stop = (~other & 0xFFFF) | (unsigned)_mm_movemask_epi8(long_lead);
-            unsigned pairs = (stop ? (unsigned)__builtin_ctz(stop) : BLOCK) / 2;
-            /* lead and 0x1F times 64, plus continuation and 0x3F */
-            __m128i bits = _mm_and_si128(block, _mm_set1_epi16(0x3F1F));
-            _mm_storeu_si128((__m128i *)out, _mm_maddubs_epi16(bits, _mm_set1_epi16(0x0140)));
-            p += 2 * pairs;
-            out += 2 * pairs;
+            __m128i four = _mm_cmpeq_epi8(_mm_max_epu8(now, _mm_set1_epi8((char)0xF0)), now);
+            unsigned ascii = (unsigned)__builtin_ctz(other);
+            if (_mm_movemask_epi8(four) && ascii) {
+                put_block(now, width, out);
+                out += ascii * (unsigned)width;
+                p += ascii;
+                begun = 0;
+                break;
+            }
+            if (_mm_movemask_epi8(four)) {
+                break;
+            }
+            out = put_mixed(now, before, width, out);
         }
+        begun = (unsigned)cut_at_end(p, BLOCK);
+        before = now;
     }
-    *ret_p = p;
+    *ret_p = p - begun;
     *ret_out = out;
+}
+
+FAST static void widen_to(const uint8_t **p, const uint8_t *end, int width, uint8_t **out)
+{
+    /* Three loops, each with its width as a constant. */
+    if (width == 1) {
+        widen(p, end, 1, out);
+    } else if (width == 2) {
+        widen(p, end, 2, out);
+    } else {
+        widen(p, end, 4, out);
+    }
 }
 
 size_t rlm_utf8_fast_scan(const uint8_t *p, size_t len, uint64_t *chars, uint8_t *max_lead)
@@ -176,7 +259,7 @@ size_t rlm_utf8_fast_scan(const uint8_t *p, size_t len, uint64_t *chars, uint8_t
 void rlm_utf8_fast_widen(const uint8_t **p, const uint8_t *end, int width, uint8_t **out)
 {
     if (available()) {
-        widen(p, end, width, out);
+        widen_to(p, end, width, out);
     }
 }
 

@@ -14,6 +14,6 @@
  * highest first byte seen if that is higher. */
 size_t rlm_utf8_fast_scan(const uint8_t *p, size_t len, uint64_t *chars, uint8_t *max_lead);
 
-/* Rewrites characters of one and two bytes (one, for width 4) of valid UTF-8 until another comes or
- * fewer than 16 bytes are left. May write up to 16 characters past *out; moves both on. */
+/* Rewrites characters of up to three bytes of valid WTF-8 until one of four comes or fewer than 16
+ * bytes are left. May write up to 16 characters past *out; moves both on. */
 void rlm_utf8_fast_widen(const uint8_t **p, const uint8_t *end, int width, uint8_t **out);

@@ -205,8 +205,10 @@ const struct rlm_blob *rlm_blobs_find(const rlm_blobs *b, rlm_str id)
     return found;
 }
 
-/* With the lock held. Takes `fd` (a memfd or -1), unless it fails. */
-static struct blob_entry *enter(rlm_blobs *b, const struct rlm_blob *facts, bool known, int fd)
+/* With the lock held. Takes `fd` (a memfd or -1), unless it fails. `stored`: the facts are those of a
+ * content that was just stored; where it had been before, that one was kept and is only believed. */
+static struct blob_entry *
+enter(rlm_blobs *b, const struct rlm_blob *facts, bool known, bool stored, int fd)
 {
     rlm_str id = rlm_str_of(facts->id);
     struct blob_entry *e = rlm_map_get(&b->entries, id);
@@ -215,6 +217,7 @@ static struct blob_entry *enter(rlm_blobs *b, const struct rlm_blob *facts, bool
             return NULL;
         }
         e->fd = e->wide_fd = -1;
+        e->ours = stored;
         if (rlm_map_set(&b->entries, id, e) < 0) {
             free(e);
             return NULL;
@@ -226,7 +229,10 @@ static struct blob_entry *enter(rlm_blobs *b, const struct rlm_blob *facts, bool
         close(fd);
     }
     if (!e->known[facts->type]) {
-        e->facts[facts->type] = *facts;
+        struct rlm_blob *before = &e->facts[facts->type];
+        bool same = before->chars == facts->chars && before->max_char == facts->max_char;
+        e->found[facts->type] = e->ours && (stored || (e->found[facts->type] && same));
+        *before = *facts;
         e->known[facts->type] = known;
     }
     return e;
@@ -261,7 +267,7 @@ int rlm_blobs_register(rlm_blobs *b, const struct rlm_blob *facts, rlm_error **e
         return r;
     }
     pthread_mutex_lock(&b->lock);
-    bool entered = enter(b, facts, true, -1) != NULL;
+    bool entered = enter(b, facts, true, false, -1) != NULL;
     pthread_mutex_unlock(&b->lock);
     return entered ? 0 : rlm_error_nomem(err);
 }
@@ -392,7 +398,7 @@ int rlm_blob_sink_keep(struct blob_sink *s,
         return r;
     }
     pthread_mutex_lock(&b->lock);
-    struct blob_entry *e = enter(b, facts, known, fd);
+    struct blob_entry *e = enter(b, facts, known, true, fd);
     pthread_mutex_unlock(&b->lock);
     if (!e) {
         if (fd >= 0) {

@@ -1,6 +1,7 @@
-/* Taking a file in. What is hashed is what is stored: either the clone is read, or each buffer that
- * is hashed is the one that is written. Reading and writing go on a second thread, so that the time
- * is that of the slower of copying and hashing. */
+/* Taking a file in. What is hashed is what is stored: the clone, or what was written. The caller's
+ * thread hashes; another reads, writes and scans, and never waits for it: what is written and not yet
+ * hashed lies in the page cache. So the time is that of the slower of the two, also where other
+ * programs keep the processors busy. */
 #include "graph/blob_store.h"
 
 #include "base/alloc.h"
@@ -12,8 +13,7 @@
 #include <unistd.h>
 
 enum {
-    SLOT_BYTES = 64 * 1024, /* all slots together stay in a core's cache: larger ones were slower */
-    N_SLOTS = 16,
+    PIECE_BYTES = 256 * 1024,  /* stays in a core's cache */
     LARGE_BYTES = 1024 * 1024, /* from here on a second thread is worth its start */
 };
 
@@ -22,27 +22,26 @@ struct import {
     int source;
     bool seekable; /* read from its beginning, whatever its position */
     bool write;    /* false: a clone, which is there already */
+    bool scanned;
+    bool alone; /* the one thread hashes too */
     uint64_t offset;
     rlm_sha256 *hash;
     struct rlm_utf8_scan scan;
-    bool scanned;
-    /* the ring: the carrier fills slots, this thread hashes them */
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of what follows */
     pthread_cond_t changed;
-    uint64_t filled, hashed;
-    bool ended;
-    int status;
+    uint64_t stored; /* so many bytes of the sink can be hashed */
+    bool ended;      /* the carrier has */
+    bool given_up;   /* the hashing has */
+    int status;      /* the carrier's */
     rlm_error *error;
-    size_t lengths[N_SLOTS];
-    char *slots;
 };
 
-static int read_slot(struct import *m, char *slot, size_t *ret_len, rlm_error **err)
+static int read_piece(struct import *m, char *piece, size_t *ret_len, rlm_error **err)
 {
     size_t len = 0;
-    while (len < SLOT_BYTES) {
-        ssize_t n = m->seekable ? pread(m->source, slot + len, SLOT_BYTES - len, (off_t)m->offset)
-                                : read(m->source, slot + len, SLOT_BYTES - len);
+    while (len < PIECE_BYTES) {
+        ssize_t n = m->seekable ? pread(m->source, piece + len, PIECE_BYTES - len, (off_t)m->offset)
+                                : read(m->source, piece + len, PIECE_BYTES - len);
         if (n < 0 && errno == EINTR) {
             continue;
         }
@@ -60,12 +59,40 @@ static int read_slot(struct import *m, char *slot, size_t *ret_len, rlm_error **
     return 0;
 }
 
-static void digest(struct import *m, const char *slot, size_t len)
+/* Says how much is stored; false when nobody wants more. */
+static bool announce(struct import *m)
 {
-    rlm_sha256_add(m->hash, slot, len);
-    if (m->scanned) {
-        rlm_utf8_scan(&m->scan, slot, len);
+    pthread_mutex_lock(&m->lock);
+    m->stored = m->offset;
+    bool wanted = !m->given_up;
+    pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->lock);
+    return wanted;
+}
+
+static int carry_pieces(struct import *m, rlm_error **err)
+{
+    rlm_autofree char *piece = rlm_malloc(PIECE_BYTES);
+    size_t len = 0;
+    int r = 0;
+    if (!piece) {
+        return rlm_error_nomem(err);
     }
+    do {
+        if ((r = read_piece(m, piece, &len, err)) < 0 ||
+            (m->write && (r = rlm_blob_sink_write(m->sink, piece, len, err)) < 0)) {
+            return r;
+        }
+        if (m->alone) {
+            rlm_sha256_add(m->hash, piece, len);
+        } else if (!announce(m)) {
+            return 0;
+        }
+        if (m->scanned) {
+            rlm_utf8_scan(&m->scan, piece, len);
+        }
+    } while (len == PIECE_BYTES);
+    return 0;
 }
 
 /* The carrier's thread. */
@@ -73,28 +100,7 @@ static void *carry(void *arg)
 {
     struct import *m = arg;
     rlm_error *error = NULL;
-    int r = 0;
-    for (bool more = true; more;) {
-        pthread_mutex_lock(&m->lock);
-        while (m->filled - m->hashed == N_SLOTS) {
-            pthread_cond_wait(&m->changed, &m->lock);
-        }
-        size_t slot = m->filled % N_SLOTS, len = 0;
-        pthread_mutex_unlock(&m->lock);
-        char *bytes = m->slots + slot * SLOT_BYTES;
-        r = read_slot(m, bytes, &len, &error);
-        more = r == 0 && len == SLOT_BYTES;
-        if (r == 0 && len) {
-            pthread_mutex_lock(&m->lock);
-            m->lengths[slot] = len;
-            m->filled++;
-            pthread_cond_signal(&m->changed);
-            pthread_mutex_unlock(&m->lock);
-            /* The slot is filled anew by this thread only, so both may read it meanwhile. */
-            r = m->write ? rlm_blob_sink_write(m->sink, bytes, len, &error) : 0;
-            more &= r == 0;
-        }
-    }
+    int r = carry_pieces(m, &error);
     pthread_mutex_lock(&m->lock);
     m->ended = true;
     m->status = r;
@@ -104,64 +110,64 @@ static void *carry(void *arg)
     return NULL;
 }
 
-static void digest_ring(struct import *m)
+/* Waits for more than `hashed` bytes. False at the end, and when the carrier has failed. */
+static bool await(struct import *m, uint64_t hashed, uint64_t *ret_stored)
 {
-    for (;;) {
-        pthread_mutex_lock(&m->lock);
-        while (m->filled == m->hashed && !m->ended) {
-            pthread_cond_wait(&m->changed, &m->lock);
-        }
-        bool more = m->filled > m->hashed && m->status == 0;
-        size_t slot = m->hashed % N_SLOTS, len = m->lengths[slot];
-        pthread_mutex_unlock(&m->lock);
-        if (!more) {
-            return;
-        }
-        digest(m, m->slots + slot * SLOT_BYTES, len);
-        pthread_mutex_lock(&m->lock);
-        m->hashed++;
-        pthread_cond_signal(&m->changed);
-        pthread_mutex_unlock(&m->lock);
+    pthread_mutex_lock(&m->lock);
+    while (m->stored == hashed && !m->ended) {
+        pthread_cond_wait(&m->changed, &m->lock);
     }
+    *ret_stored = m->stored;
+    bool more = m->stored > hashed && m->status == 0;
+    pthread_mutex_unlock(&m->lock);
+    return more;
 }
 
-/* For what is small, and where no thread can be had. */
-static int carry_and_digest(struct import *m, rlm_error **err)
+static int hash_what_is_stored(struct import *m, char *piece, rlm_error **err)
 {
-    size_t len;
-    int r;
-    do {
-        if ((r = read_slot(m, m->slots, &len, err)) < 0) {
-            return r;
+    uint64_t hashed = 0, stored;
+    while (await(m, hashed, &stored)) {
+        while (hashed < stored) {
+            size_t want = stored - hashed < PIECE_BYTES ? (size_t)(stored - hashed) : PIECE_BYTES;
+            ssize_t n = pread(m->sink->fd, piece, want, (off_t)hashed);
+            if (n < 0 && errno == EINTR) {
+                continue;
+            }
+            if (n <= 0) {
+                return rlm_error_set_errno(err, RLM_E_IO, n < 0 ? errno : EIO,
+                                           "reading what was stored after %llu bytes",
+                                           (unsigned long long)hashed);
+            }
+            rlm_sha256_add(m->hash, piece, (size_t)n);
+            hashed += (uint64_t)n;
         }
-        digest(m, m->slots, len);
-        if (m->write && (r = rlm_blob_sink_write(m->sink, m->slots, len, err)) < 0) {
-            return r;
-        }
-    } while (len == SLOT_BYTES);
+    }
     return 0;
 }
 
 static int transfer(struct import *m, bool large, rlm_error **err)
 {
     pthread_t carrier;
-    m->slots = rlm_malloc((size_t)SLOT_BYTES * (large ? N_SLOTS : 1));
-    if (!m->slots || !(m->hash = rlm_sha256_new())) {
+    if (!(m->hash = rlm_sha256_new())) {
         return rlm_error_nomem(err);
     }
-    if (!large || pthread_create(&carrier, NULL, carry, m) != 0) {
-        return carry_and_digest(m, err);
+    m->alone = !large || (!m->write && !m->scanned);
+    rlm_autofree char *piece = m->alone ? NULL : rlm_malloc(PIECE_BYTES);
+    if (!piece || pthread_create(&carrier, NULL, carry, m) != 0) {
+        m->alone = true;
+        return carry_pieces(m, err);
     }
-    digest_ring(m);
+    int r = hash_what_is_stored(m, piece, err);
+    pthread_mutex_lock(&m->lock);
+    m->given_up = r < 0;
+    pthread_mutex_unlock(&m->lock);
     pthread_join(carrier, NULL);
-    if (m->status < 0) {
-        if (err) {
-            rlm_error_free(*err);
-            *err = rlm_steal(&m->error);
-        }
-        rlm_error_free(m->error);
+    if (r == 0 && (r = m->status) < 0 && err) {
+        rlm_error_free(*err);
+        *err = rlm_steal(&m->error);
     }
-    return m->status;
+    rlm_error_free(m->error);
+    return r;
 }
 
 /* Where the first lone surrogate stands (rare, so it has a pass of its own). */
@@ -248,6 +254,5 @@ int rlm_blobs_import(rlm_blobs *b,
     }
     rlm_blob_sink_abort(&sink);
     rlm_sha256_free(m.hash);
-    free(m.slots);
     return r;
 }

@@ -18,6 +18,9 @@ enum { RLM_BLOB_NAME_SIZE = RLM_SHA256_HEX + 4 }; /* "HASH.w2" and a NUL */
 struct blob_entry {
     struct rlm_blob facts[2]; /* by type: text, bytes */
     bool known[2];            /* false: imported, not yet registered */
+    bool found[2];            /* the facts were found here while the content was stored, not read in
+                               * a journal */
+    bool ours;                /* the content was stored by this process */
     int fd;                   /* memfd, or -1 */
     int wide_fd;              /* memfd of the wide form, or -1 */
 };

@@ -212,6 +212,110 @@ TEST(a_wide_form_is_remade_and_looked_at_without_a_trace)
     rlm_blobs_free(b);
 }
 
+/* A text whose characters lie across all borders of chunks; the caller frees it. */
+static char *large_text(uint32_t top, size_t size, size_t *ret_len)
+{
+    char *text = malloc(size + 4);
+    size_t len = 0;
+    for (uint32_t state = top; text && len < size;) {
+        state = state * 1103515245 + 12345;
+        uint32_t c = (state >> 8) % 3 ? 'a' + (state >> 16) % 26 : (state >> 4) % (top + 1);
+        len += rlm_utf8_encode(c >= 0xD800 && c < 0xE000 ? 'x' : c, text + len);
+    }
+    CHECK(text != NULL);
+    *ret_len = len;
+    return text;
+}
+
+static void check_large_mapped(rlm_blobs *b, const struct rlm_blob *blob, int width, rlm_str text)
+{
+    int fd, got_width;
+    bool ascii;
+    struct rlm_utf8_carry carry = {0};
+    char *wide = malloc((text.len + 4) * (size_t)width);
+    CHECK(wide != NULL);
+    size_t len = rlm_utf8_widen(&carry, text.ptr, text.len, width, wide);
+    CHECK_INT(rlm_blobs_open_mapped(b, blob, &fd, &got_width, &ascii, NULL), 0);
+    CHECK_INT(got_width, width);
+    CHECK_INT(lseek(fd, 0, SEEK_END), len);
+    const char *mapped = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(mapped != MAP_FAILED);
+    CHECK(memcmp(mapped, wide, len) == 0);
+    munmap((void *)(uintptr_t)mapped, len);
+    close(fd);
+    free(wide);
+}
+
+TEST(large_texts_are_mapped_as_if_widened_in_one_piece)
+{
+    enum { LARGE = 5 * 1024 * 1024 + 1 };
+    static const uint32_t tops[] = {0xFF, 0xFFFF, 0x10FFFF};
+    for (int i = 0; i < 3; i++) {
+        size_t len;
+        char *text = large_text(tops[i], LARGE, &len);
+        struct rlm_blob facts;
+        rlm_blobs *b = open_store("blobs"), *memory = open_store(NULL);
+        int fd = write_file("source", text, len);
+        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        CHECK_INT(rlm_blobs_import(memory, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        close(fd);
+        CHECK_INT(rlm_blobs_register(b, &facts, NULL), 0);
+        CHECK_INT(rlm_blobs_register(memory, &facts, NULL), 0);
+        check_large_mapped(b, &facts, 1 << i, (rlm_str){text, len});
+        check_large_mapped(memory, &facts, 1 << i, (rlm_str){text, len});
+        rlm_blobs_free(memory);
+        rlm_blobs_free(b);
+        /* what a journal says is checked, and then gives the same */
+        b = open_store("blobs");
+        CHECK_INT(rlm_blobs_register(b, &facts, NULL), 0);
+        check_large_mapped(b, &facts, 1 << i, (rlm_str){text, len});
+        rlm_blobs_free(b);
+        free(text);
+    }
+}
+
+static void check_damage(const struct rlm_blob *facts, off_t offset, const char *damage)
+{
+    int fd, width;
+    bool ascii;
+    char path[200], before[4];
+    size_t len = strlen(damage);
+    snprintf(path, sizeof path, "blobs/%s", facts->id);
+    CHECK_INT(chmod(file_of(path), 0600), 0);
+    int file = open(file_of(path), O_RDWR);
+    CHECK_INT(pread(file, before, len, offset), len);
+    CHECK_INT(pwrite(file, damage, len, offset), len);
+    rlm_blobs *b = open_store("blobs");
+    CHECK_INT(rlm_blobs_register(b, facts, NULL), 0);
+    CHECK_INT(rlm_blobs_open_mapped(b, facts, &fd, &width, &ascii, NULL), RLM_E_CORRUPT);
+    CHECK_INT(count_files("blobs"), 1);
+    rlm_blobs_free(b);
+    CHECK_INT(pwrite(file, before, len, offset), len);
+    close(file);
+}
+
+TEST(damage_anywhere_in_a_large_text_is_found)
+{
+    enum { LARGE = 5 * 1024 * 1024 };
+    char *text = malloc(LARGE);
+    for (size_t i = 0; i < LARGE; i += 2) {
+        memcpy(text + i, "\xC3\xA9", 2);
+    }
+    const struct rlm_blob *blob;
+    rlm_blobs *b = open_store("blobs");
+    CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, (rlm_str){text, LARGE}, &blob, NULL), 0);
+    struct rlm_blob facts = *blob;
+    rlm_blobs_free(b);
+    free(text);
+    static const off_t places[] = {0, 128 * 1024, LARGE / 2, LARGE - 128 * 1024, LARGE - 4};
+    for (size_t i = 0; i < 5; i++) {
+        check_damage(&facts, places[i], "aa");               /* a text of more characters */
+        check_damage(&facts, places[i], "\xF0\x9F\x93\xA6"); /* of a greater width */
+        check_damage(&facts, places[i], "\xE9");             /* none */
+        check_damage(&facts, places[i], "\xA9\xA9");
+    }
+}
+
 TEST(a_writer_takes_pieces)
 {
     rlm_blobs *b = open_store("blobs");
