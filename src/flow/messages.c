@@ -9,6 +9,9 @@ struct builder {
     RLM_VEC(struct rlm_message) list;
     size_t turns; /* replies that are not left out */
     bool failed;
+    /* the last cell: its code and what it ended with, as the model was shown it */
+    const struct rlm_node *code, *end;
+    int times; /* in a row that it was sent */
 };
 
 static rlm_str joined(struct builder *b, rlm_str first, const char *between, rlm_str second)
@@ -75,6 +78,7 @@ static const char sent_again[] =
     "[You have sent this code before, and the same came out; it will not change. If the answer "
     "can be seen above, reply with one ```repl block that calls done(...) with that value and "
     "does nothing else. If not, write code that is different.]";
+static const char once_more[] = "[The same code once more.]";
 
 static size_t skip_digits(rlm_str text, size_t at)
 {
@@ -101,66 +105,43 @@ static bool is_same_end(rlm_str a, rlm_str b)
     return i == a.len && j == b.len;
 }
 
-/* Of the cell that ended with node `at`: whether an earlier one had the same code and the same end.
- * `*ret_last`: that one came right before it. */
-static bool is_sent_again(const rlm_graph *g, size_t at, bool *ret_last)
-{
-    rlm_str end = g->nodes.items[at]->content;
-    const struct rlm_node *code = NULL;
-    const struct rlm_node *other_end = NULL;
-    int cells = 0;
-    for (size_t i = at; i-- > 1 && !(code && !code->code.len);) {
-        const struct rlm_node *node = g->nodes.items[i];
-        if (node->type == RLM_EXEC_OUTPUT || node->type == RLM_ERROR_OUTPUT) {
-            other_end = node;
-        } else if (node->type == RLM_EXEC_ACTION && !code) {
-            code = node;
-        } else if (node->type == RLM_EXEC_ACTION && other_end) {
-            cells++;
-            if (rlm_str_eq(node->code, code->code) && is_same_end(other_end->content, end)) {
-                *ret_last = cells == 1;
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
 /* An observation ends with what to do next. That is part of the projection, and stands behind every
  * one, not the newest alone: what has once been sent never changes, so prompt caches hit.
  *
- * Code that is sent twice in a row is shown once, with a line behind what came out for each time it
- * was sent again: models repeat what they see repeated. */
-static void add_observation(struct builder *b, const rlm_graph *g, size_t at)
+ * Code that is sent again right away is shown once, with a line behind what came out for each time:
+ * models repeat what they see repeated. */
+static void
+add_observation(struct builder *b, const struct rlm_node *code, const struct rlm_node *end)
 {
-    const struct rlm_node *node = g->nodes.items[at];
-    bool last = false;
-    bool again = is_sent_again(g, at, &last);
-    if (again && last && b->turns > 1 && !b->failed &&
-        b->list.items[b->list.len - 1].role == RLM_ASSISTANT) {
+    bool again = b->code && code && code->code.len && rlm_str_eq(code->code, b->code->code) &&
+                 is_same_end(end->content, b->end->content) && !b->failed && b->list.len > 2 &&
+                 b->list.items[b->list.len - 1].role == RLM_ASSISTANT;
+    b->code = code;
+    b->end = end;
+    if (again) {
+        b->times++;
         b->list.len--;
-    } else {
-        add(b, RLM_USER, node->content);
+        add_line(b, rlm_str_of(b->times == 2 ? sent_again : once_more));
+        return;
     }
-    const char *line = again                             ? sent_again
-                       : node->type == RLM_EXEC_OUTPUT   ? not_answered
-                       : rlm_str_is(node->error, "exec") ? failed
-                                                         : NULL;
-    if (line) {
-        add_line(b, rlm_str_of(line));
+    b->times = 1;
+    add(b, RLM_USER, end->content);
+    if (end->type == RLM_EXEC_OUTPUT) {
+        add_line(b, rlm_str_of(not_answered));
+    } else if (rlm_str_is(end->error, "exec")) {
+        add_line(b, rlm_str_of(failed));
     }
 }
 
-static void add_node(struct builder *b, const rlm_graph *g, size_t at)
+static void add_node(struct builder *b, const struct rlm_node *node, const struct rlm_node **code)
 {
-    const struct rlm_node *node = g->nodes.items[at];
     switch (node->type) {
     case RLM_LLM_OUTPUT:
         add(b, RLM_ASSISTANT, node->content);
         break;
     case RLM_EXEC_OUTPUT:
     case RLM_ERROR_OUTPUT:
-        add_observation(b, g, at);
+        add_observation(b, *code, node);
         break;
     case RLM_USER_QUERY:
         add(b, RLM_USER, node->content);
@@ -170,6 +151,8 @@ static void add_node(struct builder *b, const rlm_graph *g, size_t at)
         add(b, RLM_USER, node->result.len ? node->result : node->content);
         break;
     case RLM_EXEC_ACTION:
+        *code = node;
+        break;
     case RLM_SUPERVISING_OUTPUT:
     case RLM_RESUME_ACTION:
         break;
@@ -218,6 +201,7 @@ int rlm_messages_build(const struct rlm_agent *agent,
     }
     add(&b, RLM_SYSTEM, rlm_arena_copy(arena, rlm_str_of(system)));
     add(&b, RLM_USER, rlm_arena_copy(arena, rlm_buf_str(&task)));
+    const struct rlm_node *code = NULL;
     int replies = 0;
     bool marked = false;
     int drop = turns_to_drop(agent, options);
@@ -232,7 +216,7 @@ int rlm_messages_build(const struct rlm_agent *agent,
             continue;
         }
         b.turns += node->type == RLM_LLM_OUTPUT;
-        add_node(&b, g, i);
+        add_node(&b, node, &code);
     }
     if (!b.failed && b.list.items[b.list.len - 1].role != RLM_USER) {
         add(&b, RLM_USER, RLM_STR("Go on: write the next code, or call done(answer)."));
