@@ -4,7 +4,8 @@ The host starts `python3 -s -u -c STUB RFD WFD` with a cleared environment (PATH
 TZ=UTC, PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from sys.path, reads
 u32 length and so many bytes of source from RFD, and runs that source, this file, in a module of its
 own with `protocol = (RFD, WFD)`. A host that forks warm interpreters runs the source without
-`protocol`, calls `preload()` once, and `serve(RFD, WFD)` in each child.
+`protocol`, calls `preload()` once, and `serve(RFD, WFD)` in each child. The engine's own workers have
+a socket as RFD, for it passes descriptors, and a pipe as WFD, whose reader wakes sooner.
 
 The frames are those of docs/protocol.md. Only the standard library, Python 3.8 and newer.
 

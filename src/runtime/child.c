@@ -14,7 +14,7 @@
 
 enum {
     MAX_QUEUE_BYTES = 8 << 20, /* a worker that does not read gets no more than this */
-    MAX_DRAIN_BYTES = 8 << 20, /* taken in after its end: others may hold its socket */
+    MAX_DRAIN_BYTES = 8 << 20, /* taken in after its end: others may hold its pipe */
     MAX_SAID_BYTES = 16 * 1024,
     SHOWN_SAID_BYTES = 2000,
     EXIT_AFTER_EOF_MS = 1000,
@@ -39,8 +39,10 @@ struct child {
     void (*spare_ended)(void *arg, struct rlm_transport *t);
     void *arg;
 
-    int fd;
-    rlm_watch *watch;
+    int to_fd;   /* the socket */
+    int from_fd; /* the pipe */
+    rlm_watch *to_watch;
+    rlm_watch *from_watch;
     bool attached;
     bool eof;    /* nothing more comes */
     bool broken; /* nothing more can be sent */
@@ -68,9 +70,11 @@ static struct child *child_of(struct rlm_transport *t)
 
 static void watch(struct child *c)
 {
-    bool reads = c->attached && !c->eof && !c->exited;
+    bool listens = c->attached && !c->exited;
     bool writes = c->queue.len > c->queue_sent && !c->broken;
-    rlm_watch_set(c->watch, (reads ? RLM_READABLE : 0) | (writes ? RLM_WRITABLE : 0));
+    rlm_watch_set(c->from_watch, listens && !c->eof ? RLM_READABLE : 0);
+    rlm_watch_set(c->to_watch,
+                  (listens && !c->broken ? RLM_READABLE : 0) | (writes ? RLM_WRITABLE : 0));
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -95,13 +99,22 @@ static ssize_t send_some(struct child *c, const char *bytes, size_t len, int fd)
     }
     ssize_t n;
     do {
-        n = fd >= 0 ? sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
-                    : send(c->fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        n = fd >= 0 ? sendmsg(c->to_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+                    : send(c->to_fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
         return errno == EAGAIN || errno == ENOBUFS ? 0 : -errno;
     }
     return n;
+}
+
+/* It gets a moment to end by itself. */
+static void lose(struct child *c)
+{
+    c->broken = true;
+    if (!c->eof && !c->exited) {
+        rlm_timer_set(c->eof_timer, EXIT_AFTER_EOF_MS);
+    }
 }
 
 static void drop_queue(struct child *c)
@@ -143,7 +156,9 @@ child_send(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_e
     ssize_t n = 0;
     if (!c->broken && c->queue.len == 0) {
         n = send_some(c, bytes, len, fd);
-        c->broken = n < 0;
+        if (n < 0) {
+            lose(c);
+        }
     }
     if (c->broken || (size_t)n == len) {
         if (fd >= 0) {
@@ -179,7 +194,7 @@ static void flush_queue(struct child *c)
             return;
         }
         if (n < 0) {
-            c->broken = true;
+            lose(c);
             break;
         }
         if (passes) {
@@ -284,7 +299,7 @@ static void drain(void *arg)
     struct child *c = arg;
     ssize_t n = 0;
     if (c->attached && !c->eof && c->drained_bytes < MAX_DRAIN_BYTES) {
-        n = recv(c->fd, c->buffer, RLM_CHILD_BUFFER, MSG_DONTWAIT);
+        n = read(c->from_fd, c->buffer, RLM_CHILD_BUFFER);
     }
     if (n <= 0) {
         tell_end(c);
@@ -312,24 +327,36 @@ static void hung_up(void *arg)
     rlm_process_signal_group(c->process, SIGKILL);
 }
 
-/* ---- receiving ------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
-static void ready(void *arg, int events)
+/* The socket's. Nothing is said on it, so what can be read there is its end. */
+static void told(void *arg, int events)
 {
     struct child *c = arg;
     if (events & RLM_WRITABLE && c->queue.len > c->queue_sent) {
         flush_queue(c);
         watch(c);
         if (c->queue.len == 0 && c->attached) {
-            /* Reading can wait for the next turn: the session may free us in here. */
+            /* Its end can wait for the next turn: the session may free us in here. */
             c->transport.events->drained(c->transport.arg);
             return;
         }
     }
-    if (!(events & RLM_READABLE) || !c->attached || c->eof || c->exited) {
+    if (events & RLM_READABLE) {
+        lose(c);
+        watch(c);
+    }
+}
+
+/* The pipe's. */
+static void heard(void *arg, int events)
+{
+    struct child *c = arg;
+    (void)events;
+    if (!c->attached || c->eof || c->exited) {
         return;
     }
-    ssize_t n = recv(c->fd, c->buffer, RLM_CHILD_BUFFER, MSG_DONTWAIT);
+    ssize_t n = read(c->from_fd, c->buffer, RLM_CHILD_BUFFER);
     if (n > 0) {
         c->transport.events->received(c->transport.arg, c->buffer, (size_t)n);
         return;
@@ -354,17 +381,24 @@ static void child_kill(struct rlm_transport *t)
     rlm_process_signal_group(child_of(t)->process, SIGKILL);
 }
 
+static void close_end(int fd)
+{
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 static void child_free(struct rlm_transport *t)
 {
     struct child *c = child_of(t);
-    rlm_watch_free(c->watch);
+    rlm_watch_free(c->to_watch);
+    rlm_watch_free(c->from_watch);
     close_said(c);
     if (c->process) {
         rlm_process_free(c->process);
     }
-    if (c->fd >= 0) {
-        close(c->fd);
-    }
+    close_end(c->to_fd);
+    close_end(c->from_fd);
     rlm_timer_free(c->eof_timer);
     rlm_defer_free(c->drain);
     drop_queue(c);
@@ -382,41 +416,54 @@ static const struct rlm_transport_ops child_ops = {
     .free = child_free,
 };
 
-/* The ends of socket and pipe that the child gets; closed when it has them. */
+/* The ends of socket and pipes that the child gets; closed when it has them. */
 struct far_ends {
-    int socket;
-    int pipe;
+    int in;
+    int out;
+    int said;
 };
 
 static void close_far_ends(struct far_ends *f)
 {
-    if (f->socket >= 0) {
-        close(f->socket);
+    close_end(f->in);
+    close_end(f->out);
+    close_end(f->said);
+}
+
+/* A pipe of which this side reads without waiting. */
+static int make_pipe(int *ret_near, int *ret_far, rlm_error **err)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "making a pipe");
     }
-    if (f->pipe >= 0) {
-        close(f->pipe);
-    }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    *ret_near = ends[0];
+    *ret_far = ends[1];
+    return 0;
 }
 
 static int connect_ends(struct child *c, rlm_loop *loop, struct far_ends *far, rlm_error **err)
 {
-    int pair[2], pipes[2];
+    int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return rlm_error_set_errno(err, RLM_E_IO, errno, "making a socket pair");
     }
-    c->fd = pair[0];
-    far->socket = pair[1];
-    if (pipe2(pipes, O_CLOEXEC) < 0) {
-        return rlm_error_set_errno(err, RLM_E_IO, errno, "making a pipe");
+    c->to_fd = pair[0];
+    far->in = pair[1];
+    int r = make_pipe(&c->from_fd, &far->out, err);
+    if (r == 0) {
+        r = make_pipe(&c->said_fd, &far->said, err);
     }
-    c->said_fd = pipes[0];
-    far->pipe = pipes[1];
-    fcntl(c->said_fd, F_SETFL, O_NONBLOCK);
+    if (r < 0) {
+        return r;
+    }
     c->drain = rlm_defer_new(loop, drain, c);
     c->eof_timer = rlm_timer_new(loop, hung_up, c);
-    c->watch = rlm_watch_new(loop, c->fd, ready, c);
+    c->to_watch = rlm_watch_new(loop, c->to_fd, told, c);
+    c->from_watch = rlm_watch_new(loop, c->from_fd, heard, c);
     c->said_watch = rlm_watch_new(loop, c->said_fd, said_ready, c);
-    if (!c->drain || !c->eof_timer || !c->watch || !c->said_watch) {
+    if (!c->drain || !c->eof_timer || !c->to_watch || !c->from_watch || !c->said_watch) {
         return rlm_error_nomem(err);
     }
     return rlm_watch_set(c->said_watch, RLM_READABLE) < 0 ? rlm_error_nomem(err) : 0;
@@ -436,15 +483,15 @@ static int launch(struct child *c,
     }
     argv[n++] = CHECK_VERSION RLM_WORKER_STUB;
     argv[n++] = "3";
-    argv[n++] = "3";
+    argv[n++] = "4";
     argv[n] = NULL;
-    int fds[] = {-1, far->pipe, far->pipe, far->socket};
+    int fds[] = {-1, far->said, far->said, far->in, far->out};
     struct rlm_process_options options = {
         .argv = argv,
         .env = o->env,
         .working_directory = o->working_directory,
         .child_fds = fds,
-        .n_child_fds = 4,
+        .n_child_fds = sizeof fds / sizeof *fds,
     };
     return rlm_process_start(loop, &options, exited, c, &c->process, err);
 }
@@ -462,10 +509,10 @@ int rlm_child_start(rlm_loop *loop,
     c->buffer = options->buffer;
     c->spare_ended = options->spare_ended;
     c->arg = options->arg;
-    c->fd = c->said_fd = -1;
+    c->to_fd = c->from_fd = c->said_fd = -1;
     c->queue = RLM_BUF(MAX_QUEUE_BYTES);
     c->said = RLM_BUF(2 * MAX_SAID_BYTES);
-    struct far_ends far = {-1, -1};
+    struct far_ends far = {-1, -1, -1};
     int r = connect_ends(c, loop, &far, err);
     if (r == 0) {
         r = launch(c, loop, options, &far, err);

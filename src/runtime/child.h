@@ -1,4 +1,6 @@
-/* A worker in a child process: the transport over a socket pair that is its descriptor 3.
+/* A worker in a child process: what it is told comes through a socket that is its descriptor 3 and
+ * passes descriptors too; what it says goes out through a pipe that is its descriptor 4, since waking
+ * the reader of a pipe costs less. Either end that the worker closes ends it.
  *
  * The child starts with /dev/null as its input, and with a pipe as its output and standard error
  * until the worker puts its own there: what an interpreter says that cannot run the worker (a syntax

@@ -897,8 +897,9 @@ def test_a_warm_interpreter_forks_sessions(python):
         assert host.process.wait(10) == 0
 
 
-def test_over_two_pipes(python):
-    host = Host(python, pipes=True, inputs={"big": {"$blob": "h1"}})
+@pytest.mark.parametrize("way", ["local", "pipes", "socket"])
+def test_over_streams_of_each_kind(python, way):
+    host = Host(python, way=way, inputs={"big": {"$blob": "h1"}})
     try:
         host.blob_streamed("h1", BIG["wide"])
         host.open()

@@ -35,7 +35,8 @@ class Ended(Exception):
 class Host:
     """Starts a worker and speaks with it; every wait has a deadline."""
 
-    def __init__(self, python, pipes=False, program=None, **open_members):
+    def __init__(self, python, way="local", program=None, **open_members):
+        """`way`: "local", a socket in and a pipe out as the engine has them; "pipes" or "socket" for both."""
         self.sent = 0
         self.received = 0
         self.buffer = b""
@@ -52,24 +53,23 @@ class Host:
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
                        "TZ": "UTC", "PYTHONHASHSEED": "0"}
         source = open(WORKER, "rb").read()
-        if pipes:
+        self.socket = None
+        if way == "pipes":
             theirs_in, self.wfd = os.pipe()
-            self.rfd, theirs_out = os.pipe()
-            self.socket = None
-            passed = (theirs_in, theirs_out)
         else:
-            ours, theirs = socket.socketpair()
-            self.socket = ours
-            self.rfd = self.wfd = ours.fileno()
-            passed = (theirs.fileno(),) * 2
+            self.socket, theirs = socket.socketpair()
+            self.wfd = self.socket.fileno()
+            theirs_in = theirs.detach()
+        if way == "socket":
+            self.rfd, theirs_out = self.wfd, theirs_in
+        else:
+            self.rfd, theirs_out = os.pipe()
+        passed = (theirs_in, theirs_out)
         self.process = subprocess.Popen(
             [python, "-s", "-u", "-c", program or stub(), str(passed[0]), str(passed[1])], env=environment,
             pass_fds=set(passed), stdin=subprocess.DEVNULL, start_new_session=True)
-        if pipes:
-            os.close(theirs_in)
-            os.close(theirs_out)
-        else:
-            theirs.close()
+        for fd in set(passed):
+            os.close(fd)
         self.write(struct.pack("<I", len(source)) + source)
         self.before_open = []
         self.open_members = open_members
@@ -262,11 +262,10 @@ class Host:
             except ProcessLookupError:
                 pass
         self.process.wait()
+        for fd in {self.rfd, self.wfd}:
+            os.close(fd)
         if self.socket is not None:
-            self.socket.close()
-        else:
-            os.close(self.rfd)
-            os.close(self.wfd)
+            self.socket.detach()
 
     def __enter__(self):
         return self if self.ready else self.open()

@@ -397,12 +397,25 @@ TEST(subprocess_ends_a_session_whose_code_forges_frames)
                        "for fd in os.listdir('/proc/self/fd'):\n"
                        "    if int(fd) < 3: continue\n"
                        "    try:\n"
-                       "        if os.readlink('/proc/self/fd/' + fd).startswith('socket:'): "
+                       "        if os.readlink('/proc/self/fd/' + fd).startswith('pipe:'): "
                        "os.write(int(fd), b'\\x02\\0\\0\\0\\x07' + b'\\0' * 11 + b'{}')\n"
                        "    except OSError: pass\n"
                        "import time; time.sleep(10)"),
                    "died protocol in a cell: the worker broke the protocol and was ended: a frame "
                    "came with sequence 0 instead of ");
+    end();
+}
+
+TEST(subprocess_ends_a_session_that_closes_one_way)
+{
+    begin_session();
+    CHECK_CONTAINS(run("import os, socket, time\n"
+                       "for fd in map(int, os.listdir('/proc/self/fd')):\n"
+                       "    if fd < 3: continue\n"
+                       "    try: socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_WR)\n"
+                       "    except OSError: pass\n"
+                       "time.sleep(1000)"),
+                   "died exit in a cell: the worker closed its connection and was killed");
     end();
 }
 
@@ -533,7 +546,7 @@ TEST(subprocess_queues_descriptors_for_a_worker_that_does_not_read)
             0);
         strcpy(id[i], blob->id);
     }
-    /* The first result fills the socket, so that what follows has to wait in the queue. */
+    /* The first result fills the way in, so that what follows has to wait in the queue. */
     CHECK_INT(kill(t.pid, SIGSTOP), 0);
     char *big = malloc(400003);
     memset(big, 'x', 400002);
@@ -653,21 +666,30 @@ TEST(subprocess_tells_that_a_version_is_too_old)
 TEST(subprocess_survives_a_worker_that_speaks_nonsense)
 {
     begin();
-    t.python = script("nonsense", "#!/bin/sh\nhead -c 100000 /dev/zero >&3\nexec sleep 100\n");
+    t.python = script("nonsense", "#!/bin/sh\nhead -c 100000 /dev/zero >&4\nexec sleep 100\n");
     make_runtime();
     CHECK_INT(try_open(NULL), 0);
     CHECK_CONTAINS(wait_for("died"), "died protocol: the worker broke the protocol");
     end();
 }
 
-TEST(subprocess_notices_a_worker_that_hangs_up)
+static void check_hang_up(const char *closed)
 {
+    char text[64];
     begin();
-    t.python = script("mute", "#!/bin/sh\nexec 3>&-\nexec sleep 100\n");
+    snprintf(text, sizeof text, "#!/bin/sh\nexec %s\nexec sleep 100\n", closed);
+    t.python = script("mute", text);
     make_runtime();
     CHECK_INT(try_open(NULL), 0);
     CHECK_CONTAINS(wait_for("died"), "died open: the worker closed its connection");
     end();
+}
+
+TEST(subprocess_notices_a_worker_that_hangs_up)
+{
+    check_hang_up("3>&- 4>&-");
+    check_hang_up("3>&-");
+    check_hang_up("4>&-");
 }
 
 /* ---- spare workers ---------------------------------------------------------------------------- */
@@ -756,7 +778,7 @@ TEST(subprocess_replaces_spare_workers_that_die)
     wait_for_workers(1);
     pid_t spare = first_worker();
     kill(spare, SIGKILL);
-    while (workers() != 1 || first_worker() == spare) {
+    for (pid_t now = spare; now == spare || now == 0; now = first_worker()) {
         run_ms(1);
     }
     open_session();
