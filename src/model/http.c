@@ -200,6 +200,11 @@ static void explain(rlm_http_call *call)
     } else if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
         call->final = true;
         rlm_error_set(&call->problem, RLM_E_INVAL, "%s: %s", call->address, why);
+    } else if (code == CURLE_OUT_OF_MEMORY && call->stage != RECEIVING) {
+        /* libcurl says the same of a head's line of more than 100 KiB. */
+        rlm_error_set(&call->problem, RLM_E_LIMIT,
+                      "%s: a line of the answer's head is too long, or memory is used up",
+                      call->address);
     } else if (code == CURLE_OUT_OF_MEMORY) {
         rlm_error_nomem(&call->problem);
     } else if (call->answer.body_bytes) {
