@@ -1,9 +1,10 @@
 """inputs.py BUILD [MIB=1024]: big text inputs beside `cp`, `openssl sha256` and `split`.
 
-For each kind of text: from the start of the program to the end of its first cell (which asks for the
-length), beside `cp` + `openssl sha256` of as many bytes as a code point of that text takes in memory.
-Then 64 children that get the whole text, and what it costs in memory; then 64 that get slices, beside
-`split` + `openssl sha256`. Files lie in TMPDIR; three rounds, medians.
+For each kind of text: from the start of the program to the end of its first cell, which asks for the
+length and then for the time (the rest of the run, which syncs its files, is not in it), beside `cp` +
+`openssl sha256` of as many bytes as that text takes in memory. Then 64 children that get the whole
+text, and what it costs in memory; then 64 that get slices, beside `split` + `openssl sha256`. Files
+lie in TMPDIR; three rounds by turns, medians.
 """
 import os
 import pathlib
@@ -55,33 +56,30 @@ def run(model, source, name, *more):
 
 def floor(path):
     copy = work / "copy"
-    took = []
-    for _ in range(ROUNDS):
-        took.append(timed(["cp", "--reflink=never", path, copy]) + timed(["openssl", "sha256", path]))
-        copy.unlink()
-    return statistics.median(took)
+    took = timed(["cp", "--reflink=never", path, copy]) + timed(["openssl", "sha256", path])
+    copy.unlink()
+    return took
 
 
 def first_cell(kind, line, mib, width):
-    source = work / "source"
+    source, wide = work / "source", work / "wide"
     size = fill(source, line, mib)
-    chars = len(source.read_text()) if mib <= 256 else None
-    reply = script("@reply\n```repl\ndone(len(text))\n```\n")
-    took = []
-    for _ in range(ROUNDS):
-        seconds, answer = run(reply, source, "first")
-        took.append(seconds)
-        assert chars is None or int(answer) == chars, (answer, chars)
-    wide = work / "wide"
-    n = int(answer) * width
-    if n == size:
+    chars = size // len(line.encode()) * len(line)
+    if chars * width == size:
         wide = source
     else:
-        fill(wide, "x" * 64, n >> 20)
-    base = floor(wide)
-    ours = statistics.median(took)
-    print(f"{kind:9} {size >> 20:5} MiB, {n >> 20:5} MiB in memory: to the first cell {ours:.2f} s, "
-          f"cp + sha256 of these {base:.2f} s, ratio {ours / base:.2f}", flush=True)
+        fill(wide, "x" * 64, chars * width >> 20)
+    model = script("@reply\n```repl\nimport time\nn = len(text)\ndone(f\"{n} {time.time()}\")\n```\n")
+    took, base = [], []
+    for _ in range(ROUNDS):
+        began = time.time()
+        n, ended = run(model, source, "first")[1].split()
+        assert int(n) == chars, (n, chars)
+        took.append(float(ended) - began)
+        base.append(floor(wide))
+    ours, theirs = statistics.median(took), statistics.median(base)
+    print(f"{kind:9} {size >> 20:5} MiB, {chars * width >> 20:5} MiB in memory: to the first cell {ours:.2f} s, "
+          f"cp + sha256 of these {theirs:.2f} s, ratio {ours / theirs:.2f}", flush=True)
     for path in {source, wide}:
         path.unlink()
 
