@@ -327,9 +327,16 @@ static void open_session(struct rlm_agent *agent)
     if (rlm_agent_open_session(agent, &session_events, SESSION_OPEN_TIMEOUT_MS, &err) < 0) {
         finish_failed(agent, rlm_error_message(err));
         rlm_error_free(err);
-        return;
     }
-    rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
+}
+
+void rlm_agent_prepare(struct rlm_agent *agent)
+{
+    bool free_slot =
+        agent->slot == RLM_SLOT_HELD || agent->run->slots_held < agent->run->flow->limits.max_live;
+    if (!agent->session && free_slot && rlm_agent_take_slot(agent, false)) {
+        open_session(agent);
+    }
 }
 
 static void send_cell(struct rlm_agent *agent)
@@ -387,8 +394,11 @@ static void run_code(struct rlm_agent *agent)
     } else if (!rlm_agent_take_slot(agent, false)) {
         rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
     } else if (!agent->session) {
+        rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
         open_session(agent);
-    } else if (agent->session_ready) {
+    } else if (!agent->session_ready) {
+        rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
+    } else {
         start_cell(agent, last);
     }
 }

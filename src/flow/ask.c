@@ -376,6 +376,7 @@ static bool send_reserved(struct rlm_ask *ask)
     ask->unsent = false;
     if (ask->options.turn) {
         rlm_agent_set_state(ask->options.agent, RLM_AGENT_ASKING);
+        rlm_agent_prepare(ask->options.agent);
     }
     return false;
 }

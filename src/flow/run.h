@@ -175,6 +175,8 @@ int rlm_agent_new(rlm_run *run,
                   rlm_error **err);
 void rlm_agent_free(struct rlm_agent *agent);
 void rlm_agent_step(struct rlm_agent *agent);
+/* Its model is being asked: opens its session meanwhile, if a slot is free. */
+void rlm_agent_prepare(struct rlm_agent *agent);
 /* Copies a node into the graph, journals and shows it. On failure the run has failed. */
 bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
 /* Ends the agent: its descendants first, as "terminated" (or with the same reason if that is "time"),

@@ -11,7 +11,8 @@
 #include <sys/stat.h>
 
 enum {
-    MAX_SPARE = 64,
+    MAX_SPARE = 256,
+    REFILL_AFTER_MS = 200, /* without a session being opened: a burst needs the processors itself */
     MAX_ENV = 4096,
     FIRST_BACKOFF_MS = 200, /* after a spare worker died, doubled each time */
     LAST_BACKOFF_MS = 30000,
@@ -156,7 +157,7 @@ static struct rlm_transport *take_spare(struct subprocess *p)
         if (rlm_child_alive(t)) {
             rlm_vec_remove(&p->spares, i);
             p->backoff_ms = 0;
-            rlm_timer_set(p->refill, 0);
+            rlm_timer_set(p->refill, REFILL_AFTER_MS);
             return t;
         }
     }
