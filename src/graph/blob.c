@@ -47,6 +47,7 @@ static int new_store(const char *directory, rlm_blobs **ret_blobs, rlm_error **e
     }
     b->dir_fd = -1;
     pthread_mutex_init(&b->lock, NULL);
+    pthread_cond_init(&b->widened, NULL);
     if (directory && !(b->directory = rlm_strdup(directory))) {
         rlm_blobs_free(b);
         return rlm_error_nomem(err);
@@ -186,6 +187,7 @@ void rlm_blobs_free(rlm_blobs *b)
         close(b->dir_fd);
     }
     free(b->directory);
+    pthread_cond_destroy(&b->widened);
     pthread_mutex_destroy(&b->lock);
     free(b);
 }

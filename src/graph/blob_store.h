@@ -23,6 +23,7 @@ struct blob_entry {
     bool ours;                /* the content was stored by this process */
     int fd;                   /* memfd, or -1 */
     int wide_fd;              /* memfd of the wide form, or -1 */
+    bool widening;            /* a thread looks for the wide form, or derives it: others wait */
 };
 
 struct blob_name {
@@ -39,8 +40,9 @@ struct rlm_blob_sync {
 struct rlm_blobs {
     unsigned more_holders; /* beside the one who opened it; loop thread only */
     pthread_mutex_t lock;  /* of all that follows; never held during I/O on contents */
-    char *directory;       /* NULL: in memory */
-    int dir_fd;            /* -1: in memory, or a run looked at that has no blobs */
+    pthread_cond_t widened;
+    char *directory; /* NULL: in memory */
+    int dir_fd;      /* -1: in memory, or a run looked at that has no blobs */
     bool read_only;
     struct rlm_map entries;             /* id -> struct blob_entry */
     RLM_VEC(struct blob_name) unsynced; /* files that a power cut may take */

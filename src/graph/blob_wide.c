@@ -157,7 +157,7 @@ static int widen_chunks(struct widener *me, rlm_error **err)
         return rlm_error_nomem(err);
     }
     uint64_t start;
-    size_t len, n;
+    size_t len, n = 0;
     while (claim(w, me->backwards, &start, &len)) {
         int r = read_at(w, in, len + CUT_BYTES, start, &n, err);
         if (r == 0 && n < len) {
@@ -317,6 +317,32 @@ open_wide_memory(rlm_blobs *b, const struct rlm_blob *blob, int width, int *ret_
     return 0;
 }
 
+/* Sessions that want the same text at once must not each derive it. Where nothing is kept (a run
+ * looked at) there is nothing to wait for. */
+static struct blob_entry *begin_turn(rlm_blobs *b, const struct rlm_blob *blob)
+{
+    pthread_mutex_lock(&b->lock);
+    struct blob_entry *e = b->read_only ? NULL : rlm_map_get(&b->entries, rlm_str_of(blob->id));
+    while (e && e->widening) {
+        pthread_cond_wait(&b->widened, &b->lock);
+    }
+    if (e) {
+        e->widening = true;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return e;
+}
+
+static void end_turn(rlm_blobs *b, struct blob_entry *e)
+{
+    if (e) {
+        pthread_mutex_lock(&b->lock);
+        e->widening = false;
+        pthread_cond_broadcast(&b->widened);
+        pthread_mutex_unlock(&b->lock);
+    }
+}
+
 int rlm_blobs_open_mapped(rlm_blobs *b,
                           const struct rlm_blob *blob,
                           int *ret_fd,
@@ -329,9 +355,11 @@ int rlm_blobs_open_mapped(rlm_blobs *b,
     if (ascii || blob->type == RLM_BLOB_BYTES) {
         r = rlm_blobs_open_content(b, rlm_str_of(blob->id), ret_fd, err);
     } else {
+        struct blob_entry *turn = begin_turn(b, blob);
         width = width_of(blob->max_char);
         r = b->directory ? open_wide_file(b, blob, width, ret_fd, err)
                          : open_wide_memory(b, blob, width, ret_fd, err);
+        end_turn(b, turn);
     }
     if (r == 0) {
         *ret_width = width;

@@ -274,6 +274,52 @@ TEST(large_texts_are_mapped_as_if_widened_in_one_piece)
     }
 }
 
+struct opener {
+    rlm_blobs *blobs;
+    const struct rlm_blob *blob;
+    int result, fd;
+};
+
+static void *open_at_once(void *arg)
+{
+    struct opener *o = arg;
+    int width;
+    bool ascii;
+    o->result = rlm_blobs_open_mapped(o->blobs, o->blob, &o->fd, &width, &ascii, NULL);
+    return NULL;
+}
+
+TEST(threads_that_open_one_text_share_its_wide_form)
+{
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        enum { OPENERS = 4 };
+        size_t len;
+        char *text = large_text(0xFFFF, 5 * 1024 * 1024, &len);
+        const struct rlm_blob *blob;
+        rlm_blobs *b = open_store(in_memory ? NULL : "blobs");
+        pthread_t threads[OPENERS];
+        struct opener openers[OPENERS];
+        struct stat first, other;
+        CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, (rlm_str){text, len}, &blob, NULL), 0);
+        for (int i = 0; i < OPENERS; i++) {
+            openers[i] = (struct opener){.blobs = b, .blob = blob};
+            CHECK_INT(pthread_create(&threads[i], NULL, open_at_once, &openers[i]), 0);
+        }
+        for (int i = 0; i < OPENERS; i++) {
+            pthread_join(threads[i], NULL);
+            CHECK_INT(openers[i].result, 0);
+            CHECK_INT(fstat(openers[0].fd, &first), 0);
+            CHECK_INT(fstat(openers[i].fd, &other), 0);
+            CHECK_INT(other.st_ino, first.st_ino);
+        }
+        for (int i = 0; i < OPENERS; i++) {
+            close(openers[i].fd);
+        }
+        rlm_blobs_free(b);
+        free(text);
+    }
+}
+
 static void check_damage(const struct rlm_blob *facts, off_t offset, const char *damage)
 {
     int fd, width;
@@ -312,6 +358,7 @@ TEST(damage_anywhere_in_a_large_text_is_found)
         check_damage(&facts, places[i], "aa");               /* a text of more characters */
         check_damage(&facts, places[i], "\xF0\x9F\x93\xA6"); /* of a greater width */
         check_damage(&facts, places[i], "\xE9");             /* none */
+        check_damage(&facts, places[i], "\xC5\xA9");         /* as many, but of a greater width */
         check_damage(&facts, places[i], "\xA9\xA9");
     }
 }
