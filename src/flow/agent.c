@@ -319,23 +319,35 @@ static const struct rlm_session_events session_events = {
     .died = session_died,
 };
 
+static int try_open_session(struct rlm_agent *agent, rlm_error **err)
+{
+    agent->sessions++;
+    agent->session_ready = false;
+    int r = rlm_agent_open_session(agent, &session_events, SESSION_OPEN_TIMEOUT_MS, err);
+    if (r < 0) {
+        agent->sessions--;
+    }
+    return r;
+}
+
 static void open_session(struct rlm_agent *agent)
 {
     rlm_error *err = NULL;
-    agent->sessions++;
-    agent->session_ready = false;
-    if (rlm_agent_open_session(agent, &session_events, SESSION_OPEN_TIMEOUT_MS, &err) < 0) {
+    if (try_open_session(agent, &err) < 0) {
         finish_failed(agent, rlm_error_message(err));
         rlm_error_free(err);
     }
 }
 
+/* A failure is left to the time when the session is needed: to end the agent here would free the ask
+ * that is being sent. */
 void rlm_agent_prepare(struct rlm_agent *agent)
 {
     bool free_slot =
         agent->slot == RLM_SLOT_HELD || agent->run->slots_held < agent->run->flow->limits.max_live;
     if (!agent->session && free_slot && rlm_agent_take_slot(agent, false)) {
-        open_session(agent);
+        rlm_autoerr rlm_error *ignored = NULL;
+        try_open_session(agent, &ignored);
     }
 }
 
