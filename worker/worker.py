@@ -1778,8 +1778,9 @@ class Names:
         value = self.namespace[name] = self.kept[name]
         if name not in self.inputs:
             return "`%s` belongs to the session and keeps its value; use another name" % name
-        return "`%s` is an input (%s) and keeps its value; use another name" % (
-            name, describe_value(value))
+        return ("`%s` is an input (%s) and keeps its value: the real data is in it already; delete "
+                "this line, or use another name for what you make of it, such as `my_%s`" % (
+                    name, describe_value(value), name))
 
     def appear_in(self, source):
         return any(name in source for name in self.kept)
@@ -2328,6 +2329,10 @@ for _tool in FILE_TOOLS:
 # ---- the life of a worker ------------------------------------------------------------------------
 
 
+# A worker that is told nothing for so long has been started ahead.
+SPARE_AFTER_S = 0.05
+
+
 def preload():
     """Imports what sessions may need; a warm interpreter does it once before it forks."""
     import asyncio, contextvars, ctypes, inspect, random, selectors, threading, traceback
@@ -2414,6 +2419,8 @@ def run_session(session):
         sys.set_int_max_str_digits(0)
     session.reading.acquire()
     session.reader = MAIN_THREAD
+    if not select.select([session.channel.rfd], [], [], SPARE_AFTER_S)[0]:
+        preload()  # it was started ahead of its session: there is time now
     while session.opened is None:
         session.pump(True)
     session.imports.when("asyncio", lambda asyncio: install_asyncio(session, asyncio))

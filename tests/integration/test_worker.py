@@ -137,6 +137,16 @@ def test_a_session_imports_little(python):
         assert ok(host.run(report)) == bare
 
 
+def test_a_worker_that_waits_imports_meanwhile(python):
+    """One that was started ahead has asyncio there before its session begins."""
+    host = Host(python)
+    while "_asyncio" not in open("/proc/%d/maps" % host.process.pid).read():
+        time.sleep(0.01)
+    with host:
+        assert ok(host.run("import sys\nprint('asyncio' in sys.modules)")) == "True\n"
+        assert ok(host.run("import asyncio\nawait asyncio.sleep(0)\nprint(await llm_query('q'))", echo)) == "reply to q\n"
+
+
 @pytest.mark.parametrize("code, output", [
     ("print(1)", "1\n"),
     ("1 + 1", "2\n"),
