@@ -177,7 +177,7 @@ static void take_result(rlm_journal *j, const struct sync_job *job)
         j->directories_synced = true;
     } else if (!j->failed) {
         snprintf(j->failure, sizeof j->failure,
-                 "the run %.200s cannot go on: %.200s; check the disk, then resume the run",
+                 "the run %.200s cannot go on: %.200s; what is written can be viewed; check the disk",
                  j->path, rlm_error_message(job->error));
         fail(j, job->status, 0);
     }
@@ -316,7 +316,7 @@ int rlm_journal_create(rlm_loop *loop,
     if (mkdir(path, 0700) < 0) {
         r = errno == EEXIST
                 ? rlm_error_set(err, RLM_E_EXISTS,
-                                "%s exists already: choose another name, or resume it", path)
+                                "%s exists already: choose another name", path)
                 : rlm_error_set_errno(err, RLM_E_IO, errno, "making the run %s", path);
         rlm_journal_close(j);
         return r;
@@ -450,7 +450,7 @@ static int fail_write(rlm_journal *j, int sys_errno, rlm_error **err)
     snprintf(
         j->failure, sizeof j->failure,
         "the run %.200s cannot go on: its journal could not be written after byte %llu%s; free "
-        "space or mend the disk, then resume the run",
+        "space or mend the disk; what is written can be viewed",
         j->path, (unsigned long long)j->end,
         cut ? " (all that was written before is kept)"
             : " (nor cut there: the next opening will do it)");
