@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    PIECE_BYTES = 256 * 1024,  /* stays in a core's cache */
+    PIECE_BYTES = 512 * 1024,  /* stays in a core's cache */
     LARGE_BYTES = 1024 * 1024, /* from here on a second thread is worth its start */
 };
 

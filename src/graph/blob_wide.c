@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum {
-    CHUNK_BYTES = 128 * 1024,
+    CHUNK_BYTES = 512 * 1024,
     CUT_BYTES = 3,                 /* of a character that begins before its chunk's end */
     LARGE_BYTES = 2 * 1024 * 1024, /* from here on a second thread is worth its start */
 };

@@ -353,7 +353,7 @@ TEST(damage_anywhere_in_a_large_text_is_found)
     struct rlm_blob facts = *blob;
     rlm_blobs_free(b);
     free(text);
-    static const off_t places[] = {0, 128 * 1024, LARGE / 2, LARGE - 128 * 1024, LARGE - 4};
+    static const off_t places[] = {0, 512 * 1024, LARGE / 2, LARGE - 512 * 1024, LARGE - 4};
     for (size_t i = 0; i < 5; i++) {
         check_damage(&facts, places[i], "aa");               /* a text of more characters */
         check_damage(&facts, places[i], "\xF0\x9F\x93\xA6"); /* of a greater width */
