@@ -249,6 +249,11 @@ int rlm_blobs_import(rlm_blobs *b,
         m.write = false;
     }
     r = transfer(&m, !m.seekable || st.st_size >= LARGE_BYTES, err);
+    struct stat now;
+    /* By the file's own sizes: some say more than can be read of them. */
+    if (r == 0 && m.seekable && fstat(fd, &now) == 0 && now.st_size < st.st_size) {
+        r = rlm_error_set(err, RLM_E_IO, "the file became shorter while it was read; try again");
+    }
     if (r == 0) {
         r = settle(&m, type, ret_facts, ret_bad_offset, err);
     }

@@ -544,6 +544,37 @@ TEST(what_is_hashed_is_what_is_stored_while_the_file_changes)
     rlm_blobs_free(b);
 }
 
+static void *cut_short(void *arg)
+{
+    struct changer *c = arg;
+    usleep(300);
+    CHECK(ftruncate(c->fd, 1000) == 0);
+    return NULL;
+}
+
+/* Taken in whole or refused, never in part. */
+TEST(a_file_that_is_cut_while_it_is_imported_is_refused)
+{
+    rlm_blobs *b = open_store("blobs");
+    enum { SIZE = 32 * 1024 * 1024 };
+    char *zeros = calloc(1, SIZE);
+    for (int i = 0; i < 20; i++) {
+        struct rlm_blob facts;
+        pthread_t cutter;
+        rlm_error *err = NULL;
+        struct changer changer = {.fd = write_file("source", zeros, SIZE)};
+        CHECK_INT(pthread_create(&cutter, NULL, cut_short, &changer), 0);
+        int r = rlm_blobs_import(b, changer.fd, RLM_BLOB_AUTO, &facts, NULL, &err);
+        pthread_join(cutter, NULL);
+        bool early = r == 0 && facts.size_bytes == 1000; /* it was short before it was looked at */
+        CHECK(r == RLM_E_IO || (r == 0 && (early || facts.size_bytes == SIZE)));
+        rlm_error_free(err);
+        close(changer.fd);
+    }
+    free(zeros);
+    rlm_blobs_free(b);
+}
+
 TEST(a_pipe_is_imported_to_its_end)
 {
     int pipes[2];
