@@ -175,6 +175,10 @@ void rlm_agent_finish(
 static void finish_answered(struct rlm_agent *agent, rlm_str output)
 {
     rlm_autofree char *answer = rlm_steal(&agent->answer);
+    if (agent->session) {
+        rlm_run_retire_session(agent->run, rlm_steal(&agent->session));
+        agent->session_ready = false;
+    }
     rlm_agent_finish(agent, "answered", (rlm_str){answer, agent->answer_len}, output, RLM_STR(""));
 }
 

@@ -77,6 +77,28 @@ void rlm_run_close_session(rlm_run *run, rlm_session *session)
     rlm_run_poke(run);
 }
 
+enum { MOST_IDLE = 64, IDLE_MS = 50 };
+
+static void close_idle(void *arg)
+{
+    rlm_run *run = arg;
+    for (size_t i = 0; i < run->idle.len; i++) {
+        rlm_session_close(run->idle.items[i]);
+    }
+    run->idle.len = 0;
+}
+
+void rlm_run_retire_session(rlm_run *run, rlm_session *session)
+{
+    rlm_session **slot = run->idle.len < MOST_IDLE ? rlm_vec_push(&run->idle) : NULL;
+    if (!slot) {
+        rlm_run_close_session(run, session);
+        return;
+    }
+    *slot = session;
+    rlm_timer_set(run->idle_timer, IDLE_MS);
+}
+
 void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat)
 {
     rlm_chat **slot = rlm_vec_push(&run->finished_chats);
@@ -306,9 +328,10 @@ int rlm_run_start(rlm_flow *flow,
     run->query_len = options->query.len;
     run->output_schema = options->output_schema ? rlm_strdup(options->output_schema) : NULL;
     run->turn = rlm_defer_new(run->loop, turn, run);
+    run->idle_timer = rlm_timer_new(run->loop, close_idle, run);
     run->ask_timer = rlm_timer_new(run->loop, (rlm_callback)rlm_asks_pump, run);
     run->time_limit = flow->limits.max_time_ms ? rlm_timer_new(run->loop, time_is_over, run) : NULL;
-    if (!run->query || !run->turn || !run->ask_timer ||
+    if (!run->query || !run->turn || !run->ask_timer || !run->idle_timer ||
         (flow->limits.max_time_ms && !run->time_limit) ||
         (options->output_schema && !run->output_schema)) {
         rlm_run_free(run);
@@ -382,15 +405,18 @@ void rlm_run_free(rlm_run *run)
     }
     rlm_inputs_free(run->inputs);
     let_go(run);
+    close_idle(run);
     rlm_map_deinit(&run->agents);
     rlm_map_deinit(&run->told_blobs);
     free(run->ready.items);
     free(run->slot_queue.items);
     free(run->asks.items);
     free(run->closing.items);
+    free(run->idle.items);
     free(run->finished_chats.items);
     rlm_defer_free(run->turn);
     rlm_timer_free(run->ask_timer);
+    rlm_timer_free(run->idle_timer);
     rlm_timer_free(run->time_limit);
     if (run->journal) {
         rlm_journal_close(run->journal);

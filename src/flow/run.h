@@ -135,6 +135,8 @@ struct rlm_run {
     int64_t last_ask;
     rlm_timer *ask_timer; /* the end of a provider's pause */
     RLM_VEC(rlm_session *) closing;
+    RLM_VEC(rlm_session *) idle; /* of agents that have answered: closed when there is time */
+    rlm_timer *idle_timer;
     RLM_VEC(rlm_chat *) finished_chats;
 
     struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
@@ -162,6 +164,9 @@ void rlm_run_schedule(struct rlm_agent *agent);
 void rlm_run_poke(rlm_run *run);
 /* The root has ended. */
 void rlm_run_end(rlm_run *run);
+/* Lets go of the session of an agent that has answered a little later (with the run at the latest),
+ * since ending a process takes as long as a short cell, and others may be waiting to run. */
+void rlm_run_retire_session(rlm_run *run, rlm_session *session);
 /* Lets go of a session or a chat on the next turn. */
 void rlm_run_close_session(rlm_run *run, rlm_session *session);
 void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
