@@ -292,15 +292,6 @@ void rlm_calls_cancel(struct rlm_agent *agent, const char *reason)
     results_clear(agent);
 }
 
-void rlm_calls_cancel_one(struct rlm_agent *agent, int64_t id)
-{
-    struct rlm_call *call = rlm_call_find(agent, id);
-    if (call) {
-        cancel(call, "terminated");
-        update_slot(agent);
-    }
-}
-
 void rlm_calls_drop(struct rlm_agent *agent)
 {
     while (agent->calls.len) {

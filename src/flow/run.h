@@ -228,8 +228,6 @@ void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason,
 void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
 /* Forgets every open call and queued result, without a node or a record. */
 void rlm_calls_drop(struct rlm_agent *agent);
-/* Gives up one call by id, if it is open: its task was cancelled in the session. */
-void rlm_calls_cancel_one(struct rlm_agent *agent, int64_t id);
 /* Gives queued results to the session when the agent holds its slot. */
 void rlm_calls_deliver(struct rlm_agent *agent);
 struct rlm_call *rlm_call_new(struct rlm_agent *agent,
