@@ -124,7 +124,8 @@ struct rlm_node {
     struct rlm_usage usage;
     const char *const *agents; /* n_agents agent ids */
     size_t n_agents;
-    int64_t call_id;           /* of supervising_output and resume_action; 0: none */
+    int64_t call_id;           /* supervising_output, resume_action: the launch; llm_output: the
+                                  model call; 0: none */
     struct rlm_str metadata;   /* a JSON object, or empty */
 };
 
@@ -354,6 +355,14 @@ struct rlm_input {
     const char *encoding; /* of a file: "utf-8" or "latin-1"; NULL: as above */
 };
 
+/* What becomes of a session that has ended while its agent has not: the run was stopped, or the worker
+ * died. To restore it is to run its cells again, with the recorded answers to their host calls. */
+enum rlm_restore_mode {
+    RLM_RESTORE_AUTO,   /* restored where its effects stay inside (a sandbox), else new */
+    RLM_RESTORE_REPLAY, /* restored: the user's word that cells may run again */
+    RLM_RESTORE_FRESH,  /* new; the model is told which variables are gone */
+};
+
 struct rlm_run_options {
     size_t size;
     struct rlm_str query;
@@ -362,6 +371,9 @@ struct rlm_run_options {
     const char *output_schema; /* JSON schema of the answer; NULL: any text */
     const char *journal;       /* a path that does not exist yet; NULL: in memory */
     bool sync;                 /* each step waits until its records are on disk */
+    enum rlm_restore_mode restore;
+    const char *program;       /* a JSON object that is kept with the run for the program that made it:
+                                  no secrets; NULL: none */
 };
 
 #define RLM_RUN_OPTIONS_INIT                                                                       \
@@ -399,6 +411,7 @@ enum rlm_agent_state {
     RLM_AGENT_QUEUED,   /* waits for its turn: a width, a budget or a pause of the provider */
     RLM_AGENT_ASKING,   /* a model call is in flight */
     RLM_AGENT_RUNNING,  /* its code runs, or its session starts */
+    RLM_AGENT_RESTORING,/* its session is brought back to where it was */
     RLM_AGENT_WAITING,  /* its code waits for sub-agents, a model or a tool */
     RLM_AGENT_FINISHED,
 };
@@ -414,6 +427,33 @@ struct rlm_run_events {
 RLM_API int rlm_run_start(rlm_flow *flow, const struct rlm_run_options *options,
                           const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
                           rlm_error **err);
+struct rlm_resume_options {
+    size_t size;
+    const char *journal; /* of the run that shall go on */
+    bool cut;            /* where it is damaged before its end: go on from there, and lose the rest */
+    bool sync;
+    enum rlm_restore_mode restore;
+    const char *program; /* as in rlm_run_options; NULL: what was kept stays */
+};
+
+#define RLM_RESUME_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        .size = sizeof(struct rlm_resume_options)                                                  \
+    }
+
+/* Goes on with a run that was stopped or killed, from whatever its journal holds; limits and models are
+ * the flow's. What was paid for is used, answered host calls are not made again, a model call whose
+ * reply was lost stays charged and is made again. A run that a limit or a failure ended goes on with
+ * a follow-up that says so. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_BUSY (a living process
+ * holds it; the message names it), RLM_E_CORRUPT (unless `cut`), RLM_E_INVAL (it has been answered). */
+RLM_API int rlm_flow_resume(rlm_flow *flow, const struct rlm_resume_options *options,
+                            const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+                            rlm_error **err);
+/* Tells the members of the object that was kept with a run as `program`, the newest one: texts, and the
+ * texts of arrays one by one. Takes no lock. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_IO. */
+RLM_API int rlm_run_read_program(const char *journal,
+                                 void (*member)(void *arg, struct rlm_str key, struct rlm_str value),
+                                 void *arg, rlm_error **err);
 /* Turns the loop until the run has ended. 0: it ended (rlm_run_reason says how). */
 RLM_API int rlm_run_wait(rlm_run *run, rlm_error **err);
 /* Ends an agent and its descendants as "terminated" (NULL: the root). RLM_E_NOT_FOUND. */

@@ -73,6 +73,7 @@ QUIET_TICKS = 30
 OUTPUT_FRAME_CHARS = 48 * 1024
 ECHO_CHARS = 64 * 1024
 TRACEBACK_CHARS = 20000
+MOST_NAMES = 500  # that a cell's end tells of
 SETTLE_SECONDS = 1.0  # for cancelled tasks at the end of a cell
 SIGNAL = _signal.SIGRTMIN + 7 if hasattr(_signal, "SIGRTMIN") else _signal.SIGUSR2
 
@@ -1054,7 +1055,8 @@ class Session:
         if kind == RESUME:
             self.resumed(self.read_values(payload))
         elif kind == START:
-            self.starts.append(read_json(payload))
+            read = self.read_values if b'"recovered":' in payload else read_json
+            self.starts.append(read(payload))
         elif kind == YIELD:
             with self.lock:
                 if self.has_word:
@@ -1229,16 +1231,16 @@ class Session:
         self.ended = False
         self.stop_reading()
 
-    def end_cell(self, error, notes):
+    def end_cell(self, error, notes, names):
         """Sends `finished`. Afterwards the main thread holds the stream."""
         self.output.drain()
         text, omitted = self.output.take()
         with self.lock:
             self.in_cell = False
             cancelled = self.abandon_calls() if self.unanswered or self.new_calls else ""
-        payload = ('{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s}' % (
+        payload = ('{"cell":%d,"output":%s,"omitted":%d,"error":%s,"notes":%s%s%s}' % (
             self.cell, quote(text), omitted, quote_members(error) if error else "null",
-            quote_all(notes), cancelled)).encode()
+            quote_all(notes), names, cancelled)).encode()
         frame = self.channel.send_ahead(payload)
         self.start_reading()
         if not self.has_word:
@@ -1948,6 +1950,7 @@ class Cells:
         self.futures = 0
         self.never_awaited = []
         self.sources = {}
+        self.bound = set()
         self.linecache = None
         imports = session.imports
         imports.when("linecache", self.cache_all_lines)
@@ -2023,7 +2026,17 @@ class Cells:
         if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
             sys.stdout, sys.stderr = self.stdout, self.stderr
             notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
-        session.end_cell(error, notes)
+        session.end_cell(error, notes, self.changed_names())
+
+    def changed_names(self):
+        """The members of `finished` that say which names the cell has bound anew, and which it has not
+        left bound."""
+        before, self.bound = self.bound, set(self.namespace)
+        if before == self.bound:
+            return ""
+        return ',"bound":%s,"unbound":%s' % tuple(
+            quote_all(sorted(name for name in names if isinstance(name, str))[:MOST_NAMES])
+            for names in (self.bound - before, before - self.bound))
 
     def run_code(self, body, last):
         flags = body.co_flags if body is not None else 0
@@ -2357,6 +2370,8 @@ def open_session(session, message):
     for function in api.functions:
         cells.names.bind(function.__name__, function)
     bind_inputs(cells.names, message.get("inputs") or {}, set(namespace))
+    cells.bound = set(namespace)
+    session.last_id = message.get("last_call", 0)
     return cells
 
 
@@ -2433,6 +2448,8 @@ def run_session(session):
     while True:
         while session.starts:
             start = session.starts.popleft()
+            if "recovered" in start:
+                cells.namespace["RECOVERED"] = start["recovered"]
             session.begin_cell(start["cell"])
             cells.run(start["cell"], start["code"])
             del start

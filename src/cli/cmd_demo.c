@@ -27,7 +27,7 @@ static bool write_all(int fd, const char *bytes, size_t len)
 }
 
 /* The library reads scripts from files, so this one stands in a file without a name. */
-static int make_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
+static int make_model(rlm_loop *loop, rlm_model **ret_model)
 {
     char path[64];
     rlm_error *err = NULL;

@@ -8,25 +8,6 @@
 
 enum { SCHEMA_MAX_BYTES = 16 << 20 };
 
-struct request {
-    const struct options *options;
-    struct provider_settings provider;
-};
-
-static int make_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
-{
-    const struct request *r = arg;
-    return models_new(loop, r->options, &r->provider, options_text(r->options, OPT_MODEL),
-                      ret_model);
-}
-
-static int make_child_model(rlm_loop *loop, void *arg, rlm_model **ret_model)
-{
-    const struct request *r = arg;
-    return models_new(loop, r->options, &r->provider, options_text(r->options, OPT_CHILD_MODEL),
-                      ret_model);
-}
-
 static int read_schema(const struct options *o, const char **ret_schema)
 {
     const char *path = options_text(o, OPT_SCHEMA);
@@ -49,13 +30,11 @@ static int read_schema(const struct options *o, const char **ret_schema)
 
 static int run(struct options *o)
 {
-    struct request request = {.options = o};
+    struct provider_settings provider = {0};
     struct drive d = {.options = o,
                       .model_name = options_text(o, OPT_MODEL),
                       .child_model_name = options_text(o, OPT_CHILD_MODEL),
-                      .make_model = make_model,
-                      .make_child_model = make_child_model,
-                      .arg = &request};
+                      .provider = &provider};
     struct rlm_input *inputs = NULL;
     if (!d.model_name) {
         text_complain(
@@ -72,7 +51,7 @@ static int run(struct options *o)
     if (code == 0) {
         d.inputs = inputs;
         drive_block_signals();
-        models_take_environment(&request.provider);
+        models_take_environment(&provider);
         code = drive_run(&d);
     }
     free(d.path);

@@ -3,4 +3,4 @@
 
 #include "cli/options.h"
 
-extern const struct command cmd_run, cmd_view, cmd_demo, cmd_doctor, cmd_config, cmd_version;
+extern const struct command cmd_run, cmd_resume, cmd_view, cmd_demo, cmd_doctor, cmd_config, cmd_version;

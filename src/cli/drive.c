@@ -153,9 +153,11 @@ static void fill_limits(const struct options *o, struct rlm_limits *l)
 static int make_models(struct machine *m)
 {
     struct drive *d = m->d;
-    int code = d->make_model(m->loop, d->arg, &m->model);
+    int code = d->make_model
+                   ? d->make_model(m->loop, &m->model)
+                   : models_new(m->loop, d->options, d->provider, d->model_name, &m->model);
     if (code == 0 && d->child_model_name) {
-        code = d->make_child_model(m->loop, d->arg, &m->child_model);
+        code = models_new(m->loop, d->options, d->provider, d->child_model_name, &m->child_model);
     }
     return code;
 }
@@ -195,9 +197,27 @@ static int make_flow(struct machine *m)
     return 0;
 }
 
+static const struct rlm_run_events events = {.event = on_event};
+
+static int resume(struct machine *m)
+{
+    struct drive *d = m->d;
+    struct rlm_resume_options r = RLM_RESUME_OPTIONS_INIT;
+    rlm_error *err = NULL;
+    char *program = options_kept(d->options);
+    d->path = text_copy(d->resume);
+    r.journal = d->path;
+    r.cut = options_on(d->options, OPT_CUT);
+    r.sync = options_on(d->options, OPT_SYNC);
+    r.restore = d->restore;
+    r.program = program;
+    int code = rlm_flow_resume(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
+    free(program);
+    return code;
+}
+
 static int start(struct machine *m)
 {
-    static const struct rlm_run_events events = {.event = on_event};
     struct drive *d = m->d;
     const struct options *o = d->options;
     struct rlm_run_options r = RLM_RUN_OPTIONS_INIT;
@@ -217,7 +237,11 @@ static int start(struct machine *m)
     r.output_schema = d->schema;
     r.journal = d->path;
     r.sync = options_on(o, OPT_SYNC);
-    return rlm_run_start(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
+    char *program = options_kept(o);
+    r.program = program;
+    int code = rlm_run_start(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
+    free(program);
+    return code;
 }
 
 static void warn_of_spending(const struct machine *m)
@@ -324,7 +348,7 @@ static int exit_code(struct machine *m)
         return EXIT_ANSWERED;
     }
     if (m->interrupted) {
-        text_complain("interrupted; look at the run with: rlmflow view %s", m->d->path);
+        text_complain("interrupted; go on with: rlmflow resume %s", m->d->path);
         return EXIT_INTERRUPTED;
     }
     text_complain("no answer: %s%s%s", reason, *message ? ": " : "", message);
@@ -365,7 +389,7 @@ static int make_and_run(struct machine *m)
     code = code ? code : make_flow(m);
     if (code == 0) {
         warn_of_spending(m);
-        code = start(m);
+        code = m->d->resume ? resume(m) : start(m);
     }
     return code ? code : run_to_the_end(m);
 }

@@ -12,10 +12,11 @@ struct drive {
     size_t n_inputs;
     const char *schema;     /* JSON, or NULL */
     const char *model_name; /* what people are told */
-    int (*make_model)(rlm_loop *loop, void *arg, rlm_model **ret_model);
-    int (*make_child_model)(rlm_loop *loop, void *arg, rlm_model **ret_model);
-    void *arg;
+    const struct provider_settings *provider; /* for the models that the settings name */
+    int (*make_model)(rlm_loop *loop, rlm_model **ret_model); /* NULL: the settings name it */
     const char *child_model_name; /* NULL: sub-agents use the same model */
+    const char *resume;           /* a run that goes on; NULL: a new one */
+    enum rlm_restore_mode restore; /* of that */
     char *path;                   /* set by drive_run: where the run is kept; the caller frees it */
 };
 

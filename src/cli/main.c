@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 static const struct command *const commands[] = {
-    &cmd_run, &cmd_view, &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
+    &cmd_run, &cmd_resume, &cmd_view, &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

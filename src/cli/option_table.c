@@ -4,12 +4,13 @@
 #include <limits.h>
 
 static const char *const apis[] = {"openai", "anthropic", NULL};
+static const char *const restores[] = {"auto", "replay", "fresh", "ask", NULL};
 static const char *const runtimes[] = {"subprocess", NULL};
 
 enum {
-    SETTINGS = FOR_RUN | FOR_CONFIG,
-    ANYWHERE = FOR_RUN | FOR_CONFIG | FOR_DOCTOR,
-    SHOWN = FOR_RUN | FOR_DEMO | FOR_CONFIG,
+    SETTINGS = FOR_RUN | FOR_RESUME | FOR_CONFIG,
+    ANYWHERE = FOR_RUN | FOR_RESUME | FOR_CONFIG | FOR_DOCTOR,
+    SHOWN = FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_CONFIG,
 };
 
 #define COUNT(option_name, commands_, fallback_, help_)                                 \
@@ -93,6 +94,15 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_WORKERS] = COUNT("workers", SETTINGS | FOR_DEMO, "8", "model calls at a time"),
     [OPT_MAX_LIVE] = COUNT("max-live", SETTINGS, "64", "agents whose code runs at a time"),
     [OPT_MAX_AGENTS] = COUNT("max-agents", SETTINGS, "1000", "agents of the run"),
+    [OPT_RESTORE] = {.name = "restore", .group = "session", .kind = OPTION_CHOICE,
+        .argument = "auto|replay|fresh|ask", .choices = restores, .fallback = "auto",
+        .help = "the sessions that the run had. replay: their cells run again, with the recorded answers to "
+                "their calls; fresh: new ones, and the model is told which variables are gone; auto: replay "
+                "where cells could change nothing outside (a sandbox), else fresh; ask: you are asked",
+        .commands = FOR_RESUME, .only_flag = true},
+    [OPT_CUT] = {.name = "cut", .group = "result", .kind = OPTION_SWITCH,
+        .help = "where the run's journal is damaged before its end: give up what stands behind that",
+        .commands = FOR_RESUME, .only_flag = true},
     [OPT_OUTPUT] = {.name = "output", .letter = 'o', .group = "result", .argument = "PATH",
         .help = "keep the run there, a path that does not exist; without it: under the state directory",
         .commands = FOR_RUN | FOR_DEMO, .only_flag = true},
@@ -100,7 +110,7 @@ const struct option option_table[OPT_COUNT] = {
         .help = "wait before each step until the disk has what was recorded", .commands = SETTINGS},
     [OPT_JSON] = {.name = "json", .group = "result", .kind = OPTION_SWITCH,
         .help = "stdout is JSON Lines, one event a line, the result last", .only_flag = true,
-        .commands = FOR_RUN | FOR_DEMO | FOR_VIEW},
+        .commands = FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_VIEW},
     [OPT_QUIET] = {.name = "quiet", .letter = 'q', .group = "result", .kind = OPTION_SWITCH,
         .help = "no progress on stderr", .commands = SHOWN},
     [OPT_LOG_FILE] = {.name = "log-file", .group = "result", .argument = "FILE",

@@ -380,6 +380,84 @@ static int use_flags(const struct command *command, struct options *o, int argc,
     return r;
 }
 
+/* ---- settings that stay with a run ---- */
+
+static bool is_kept(const struct options *o, enum option_id id)
+{
+    const struct option *option = &option_table[id];
+    const struct setting *s = &o->settings[id];
+    if (!(option->commands & FOR_RESUME) || option->only_flag || !s->value ||
+        s->source == FROM_DEFAULT) {
+        return false;
+    }
+    for (size_t i = 0; s->values[i]; i++) {
+        if (is_hidden(option, s->values[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+char *options_kept(const struct options *o)
+{
+    char *json = NULL;
+    size_t size;
+    FILE *to = open_memstream(&json, &size);
+    const char *between = "";
+    if (!to) {
+        return NULL;
+    }
+    fputc('{', to);
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        if (!is_kept(o, (enum option_id)i)) {
+            continue;
+        }
+        fprintf(to, "%s\"%s\":[", between, option_table[i].name);
+        for (size_t k = 0; o->settings[i].values[k]; k++) {
+            const char *value = o->settings[i].values[k];
+            fputs(k ? "," : "", to);
+            text_write_json(to, (struct rlm_str){value, strlen(value)});
+        }
+        fputc(']', to);
+        between = ",";
+    }
+    fputc('}', to);
+    fclose(to);
+    return json;
+}
+
+struct taking {
+    struct options *o;
+    char *wrong;
+};
+
+static void take_kept(void *arg, struct rlm_str key, struct rlm_str value)
+{
+    struct taking *t = arg;
+    for (size_t i = 0; i < OPT_COUNT && !t->wrong; i++) {
+        if (is_named(&option_table[i], key.ptr, key.len)) {
+            char *text = text_format("%.*s", (int)value.len, value.ptr);
+            t->wrong = set(t->o, (enum option_id)i, text, FROM_RUN, "the run");
+            free(text);
+        }
+    }
+}
+
+int options_take_kept(struct options *o, const char *run)
+{
+    struct taking t = {.o = o};
+    rlm_error *err = NULL;
+    if (rlm_run_read_program(run, take_kept, &t, &err) < 0) {
+        return text_fail(err);
+    }
+    if (t.wrong) {
+        text_complain("%s", t.wrong);
+        free(t.wrong);
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
 int options_parse(const struct command *command, int argc, char **argv, struct options *o)
 {
     use_defaults(o);
@@ -392,7 +470,7 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
                       command->name, command->usage, command->name);
         return EXIT_USAGE;
     }
-    if (command->bit & (FOR_RUN | FOR_DEMO | FOR_DOCTOR | FOR_CONFIG)) {
+    if (command->bit & (FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_DOCTOR | FOR_CONFIG)) {
         r = use_environment(o);
         if (r == 0) {
             r = use_file(o);

@@ -45,6 +45,8 @@ enum option_id {
     OPT_WORKERS,
     OPT_MAX_LIVE,
     OPT_MAX_AGENTS,
+    OPT_RESTORE,
+    OPT_CUT,
     OPT_OUTPUT,
     OPT_SYNC,
     OPT_JSON,
@@ -66,7 +68,14 @@ enum option_kind {
     OPTION_SWITCH,
 };
 
-enum option_source { FROM_NOWHERE, FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG };
+enum option_source {
+    FROM_NOWHERE,
+    FROM_DEFAULT,
+    FROM_FILE,
+    FROM_ENVIRONMENT,
+    FROM_RUN, /* a run that goes on: what it was started with */
+    FROM_FLAG,
+};
 
 /* The commands of the program, as bits: an option says for which it is. */
 enum command_bit {
@@ -76,6 +85,7 @@ enum command_bit {
     FOR_DOCTOR = 8,
     FOR_CONFIG = 16,
     FOR_VERSION = 32,
+    FOR_RESUME = 64,
 };
 
 struct option {
@@ -131,6 +141,11 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
 /* Wipes the value of a variable from the process's environment block and removes it; returns a copy
  * (NULL: not set, or empty). */
 char *options_take_variable(const char *name);
+
+/* The settings that a run goes on with, as a JSON object: what is not secret and not the default. */
+char *options_kept(const struct options *o);
+/* Takes them from a run. 0, or an exit code after a complaint. */
+int options_take_kept(struct options *o, const char *run);
 
 void options_print_help(FILE *to, const struct command *command);
 /* The name among `n` that is nearest to `word`, or NULL when none is near. */

@@ -1,5 +1,7 @@
 #include "flow/code.h"
 #include "flow/observe.h"
+#include "flow/past.h"
+#include "flow/restore.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -44,6 +46,8 @@ void rlm_agent_free(struct rlm_agent *agent)
     rlm_schema_free(agent->output_schema);
     free(agent->answer);
     free(agent->lost);
+    free(agent->recovered);
+    rlm_past_agent_free(agent->past);
     free(agent->calls.items);
     free(agent->results.items);
     free(agent);
@@ -142,7 +146,22 @@ void rlm_agent_drop(struct rlm_agent *agent)
         agent->session_ready = false;
     }
     agent->cell_open = agent->cell_unsent = false;
+    agent->interrupted = agent->again = NULL;
+    rlm_restore_free(rlm_steal(&agent->restore));
     rlm_agent_release_slot(agent);
+}
+
+/* Children that no open call knows: of a cell that the run's interruption cut off. */
+static void finish_children(struct rlm_agent *agent, const char *reason)
+{
+    for (size_t i = 0; i < agent->graph->children.len; i++) {
+        struct rlm_agent *child =
+            rlm_map_get(&agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
+        if (child && !rlm_agent_finished(child)) {
+            rlm_agent_finish(child, reason, RLM_STR(""), RLM_STR(""),
+                             RLM_STR("the agent that launched it went on without it"));
+        }
+    }
 }
 
 void rlm_agent_finish(
@@ -151,7 +170,9 @@ void rlm_agent_finish(
     if (rlm_agent_finished(agent)) {
         return;
     }
-    rlm_calls_cancel(agent, strcmp(reason, "time") == 0 ? "time" : "terminated");
+    const char *below = strcmp(reason, "time") == 0 ? "time" : "terminated";
+    rlm_calls_cancel(agent, below);
+    finish_children(agent, below);
     rlm_agent_drop(agent);
     rlm_agent_set_state(agent, RLM_AGENT_FINISHED);
     struct rlm_node done = {
@@ -166,6 +187,8 @@ void rlm_agent_finish(
     }
     if (agent->part) {
         rlm_launch_child_ended(agent);
+    } else if (agent->parent) {
+        rlm_run_schedule(agent->parent); /* it may wait for what its interrupted cell launched */
     }
     if (!agent->parent) {
         rlm_run_end(agent->run);
@@ -208,8 +231,10 @@ static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
 }
 
 /* Appends the observation of a cell that ended without an answer. */
-static void
-append_observation(struct rlm_agent *agent, const char *error_kind, struct rlm_observation *o)
+static void append_observation(struct rlm_agent *agent,
+                               const char *error_kind,
+                               struct rlm_observation *o,
+                               rlm_str metadata)
 {
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
@@ -231,6 +256,7 @@ append_observation(struct rlm_agent *agent, const char *error_kind, struct rlm_o
         .content = rlm_buf_str(&content),
         .output = o->output,
         .error = rlm_str_of(error_kind ? error_kind : ""),
+        .metadata = metadata,
     };
     rlm_agent_append(agent, &node);
     rlm_run_schedule(agent);
@@ -242,7 +268,14 @@ static void session_ready(void *arg, rlm_str ready_json)
     char seed[20];
     rlm_agent_seed(agent, seed);
     agent->session_ready = true;
-    if (rlm_record_session(agent, seed, ready_json) == 0) {
+    size_t n_cells;
+    const int64_t *cells = rlm_restore_cells(agent->restore, &n_cells);
+    if (rlm_record_session(agent, seed, ready_json, cells, n_cells) < 0) {
+        return;
+    }
+    if (agent->restore) {
+        rlm_restore_ready(agent);
+    } else {
         rlm_run_schedule(agent);
     }
 }
@@ -250,9 +283,28 @@ static void session_ready(void *arg, rlm_str ready_json)
 static void session_suspended(void *arg, const struct rlm_host_call *calls, size_t n_calls)
 {
     struct rlm_agent *agent = arg;
-    if (agent->session) {
+    if (agent->session && agent->restore) {
+        rlm_restore_suspended(agent, calls, n_calls);
+    } else if (agent->session) {
         rlm_calls_begin(agent, calls, n_calls);
     }
+}
+
+/* Which names the cell bound: what is gone when its session is. */
+static void put_names(const struct rlm_cell_finished *how, struct rlm_buf *metadata)
+{
+    if (!how->bound && !how->unbound) {
+        return;
+    }
+    struct rlm_json_writer w = {.buf = metadata};
+    rlm_json_begin(&w, '{');
+    if (how->bound && how->bound->count) {
+        rlm_json_key(&w, "bound"), rlm_json_put(&w, how->bound);
+    }
+    if (how->unbound && how->unbound->count) {
+        rlm_json_key(&w, "unbound"), rlm_json_put(&w, how->unbound);
+    }
+    rlm_json_end(&w, '}');
 }
 
 static void session_finished(void *arg, const struct rlm_cell_finished *how)
@@ -261,7 +313,12 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
     if (!agent->session) {
         return;
     }
+    if (agent->restore) {
+        rlm_restore_finished(agent, how);
+        return;
+    }
     agent->cell_open = false;
+    agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
         finish_answered(agent, how->output);
@@ -277,8 +334,10 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
         kind = how->clock ? how->clock : "exec";
         o.error = how->traceback.len ? how->traceback : how->error_message;
     }
+    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
+    put_names(how, &metadata);
     rlm_agent_set_state(agent, RLM_AGENT_READY);
-    append_observation(agent, kind, &o);
+    append_observation(agent, kind, &o, rlm_buf_str(&metadata));
 }
 
 static void session_died(void *arg, const struct rlm_session_death *how)
@@ -288,12 +347,16 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         return;
     }
     bool was_ready = agent->session_ready;
+    if (agent->restore && was_ready) {
+        rlm_restore_died(agent, how);
+        return;
+    }
     rlm_run_close_session(agent->run, rlm_steal(&agent->session));
     agent->session_ready = false;
+    bool in_cell = agent->cell_open;
     if (rlm_record_session_ended(agent, how->reason, how->message) < 0) {
         return;
     }
-    bool in_cell = agent->cell_open;
     agent->cell_open = agent->cell_unsent = false;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
@@ -307,7 +370,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         rlm_buf_adds(&error, "\nYour next code runs in a new session.");
         struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
         rlm_agent_set_state(agent, RLM_AGENT_READY);
-        append_observation(agent, how->reason, &o);
+        append_observation(agent, how->reason, &o, RLM_STR(""));
     } else {
         free(agent->lost);
         if (asprintf(&agent->lost, "Before this cell %.*s. ", RLM_FMT(how->message)) < 0) {
@@ -359,8 +422,13 @@ static void send_cell(struct rlm_agent *agent)
 {
     rlm_error *err = NULL;
     rlm_str code = rlm_graph_current(agent->graph)->code;
+    rlm_autofree char *recovered = rlm_steal(&agent->recovered);
     agent->cell_unsent = false;
-    if (rlm_session_start(agent->session, agent->cell, code, &err) < 0) {
+    int r = recovered ? rlm_session_recover(agent->session, rlm_str_of(recovered), &err) : 0;
+    if (r == 0) {
+        r = rlm_session_start(agent->session, agent->cell, code, &err);
+    }
+    if (r < 0) {
         finish_failed(agent, rlm_error_message(err));
         rlm_error_free(err);
     }
@@ -375,8 +443,8 @@ static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
         }
     }
     agent->cell++;
-    rlm_str code = rlm_graph_current(agent->graph)->code;
-    if (rlm_record_cell(agent, code) < 0) {
+    rlm_str recovered = agent->recovered ? rlm_str_of(agent->recovered) : RLM_STR("");
+    if (rlm_record_cell(agent, rlm_graph_current(agent->graph), recovered) < 0) {
         return;
     }
     agent->cell_open = true;
@@ -412,8 +480,8 @@ static void run_code(struct rlm_agent *agent)
     } else if (!agent->session) {
         rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
         open_session(agent);
-    } else if (!agent->session_ready) {
-        rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
+    } else if (!agent->session_ready || agent->restore) {
+        rlm_agent_set_state(agent, agent->restore ? RLM_AGENT_RESTORING : RLM_AGENT_RUNNING);
     } else {
         start_cell(agent, last);
     }
@@ -427,7 +495,6 @@ static void replied(void *arg,
                     const struct rlm_usage *usage)
 {
     struct rlm_agent *agent = arg;
-    (void)ask;
     agent->ask = NULL;
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
@@ -461,6 +528,7 @@ static void replied(void *arg,
         .code = rlm_buf_str(&code),
         .model = rlm_str_of(agent->model->name),
         .usage = *usage,
+        .call_id = rlm_ask_id(ask),
         .metadata = rlm_buf_str(&metadata),
     };
     rlm_agent_set_state(agent, RLM_AGENT_READY);
@@ -532,6 +600,23 @@ void rlm_agent_step(struct rlm_agent *agent)
     }
     if (agent->cell_unsent && agent->session) {
         send_cell(agent);
+        return;
+    }
+    if (agent->answer && !agent->cell_open) {
+        finish_answered(agent, RLM_STR("")); /* accepted before the run was stopped */
+        return;
+    }
+    if (agent->interrupted) {
+        rlm_interrupted_wait(agent);
+        return;
+    }
+    if (rlm_restore_goes_on(agent->restore)) {
+        if (!rlm_agent_take_slot(agent, true)) {
+            rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
+        } else if (!agent->session) {
+            rlm_agent_set_state(agent, RLM_AGENT_RESTORING);
+            open_session(agent);
+        }
         return;
     }
     if (agent->results.len) {

@@ -18,6 +18,7 @@ struct rlm_ask {
     rlm_arena *arena;
     struct rlm_messages messages;
     int64_t input_bound;
+    uint64_t messages_hash;
     int64_t id;
     int attempts;
     uint64_t started_ms;         /* of the attempt under way */
@@ -34,6 +35,15 @@ static uint64_t hash_message(uint64_t hash, const struct rlm_message *m)
     hash = (hash ^ (uint64_t)m->role) * 0x100000001b3u;
     hash = (hash ^ m->text.len) * 0x100000001b3u;
     return hash * 31 + rlm_crc32c((uint32_t)hash, m->text.ptr, m->text.len);
+}
+
+static uint64_t hash_messages(const struct rlm_messages *m)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        hash = hash_message(hash, &m->items[i]);
+    }
+    return hash;
 }
 
 /* The bound of the input: what the provider reported for the part that stands since the last turn,
@@ -61,12 +71,8 @@ remember(struct rlm_ask *ask, const struct rlm_chat_reply *reply, const struct r
     if (usage->estimated || reply->tool_code.len || !reply->text.len) {
         return;
     }
-    uint64_t hash = 0;
-    for (size_t i = 0; i < ask->messages.count; i++) {
-        hash = hash_message(hash, &ask->messages.items[i]);
-    }
     struct rlm_message answer = {.role = RLM_ASSISTANT, .text = reply->text};
-    agent->known_hash = hash_message(hash, &answer);
+    agent->known_hash = hash_message(ask->messages_hash, &answer);
     agent->known_messages = ask->messages.count + 1;
     agent->known_tokens = usage->input_tokens + usage->output_tokens;
 }
@@ -81,7 +87,10 @@ static int build_messages(struct rlm_ask *ask, rlm_error **err)
     if (ask->options.turn) {
         struct rlm_messages_options options = {agent->turns_dropped, ask->options.final};
         int r = rlm_messages_build(agent, &options, ask->arena, &ask->messages, err);
-        ask->input_bound = r == 0 ? bound_of(agent, &ask->messages) : 0;
+        if (r == 0) {
+            ask->input_bound = bound_of(agent, &ask->messages);
+            ask->messages_hash = hash_messages(&ask->messages);
+        }
         return r;
     }
     struct rlm_message *prompt = rlm_arena_alloc(ask->arena, sizeof *prompt);
@@ -93,6 +102,7 @@ static int build_messages(struct rlm_ask *ask, rlm_error **err)
     ask->options.prompt = text;
     ask->messages = (struct rlm_messages){.items = prompt, .count = 1, .bytes = text.len};
     ask->input_bound = bound_of(NULL, &ask->messages);
+    ask->messages_hash = hash_messages(&ask->messages);
     return 0;
 }
 
@@ -134,6 +144,11 @@ static void ask_free(struct rlm_ask *ask)
     free(ask);
 }
 
+int64_t rlm_ask_id(const struct rlm_ask *ask)
+{
+    return ask->id;
+}
+
 bool rlm_ask_was_shrunk(const struct rlm_ask *ask)
 {
     return ask->held.shrunk;
@@ -148,8 +163,10 @@ static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error
 
 /* ---- settling ---- */
 
-/* Ends the attempt under way in the ledger. False: the run has failed. */
-static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, bool at_node)
+/* Ends the attempt under way in the ledger. The reply to a turn becomes a node, which settles it in the
+ * journal: so no reply is ever paid for and not kept. False: the run has failed. */
+static bool
+settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply *reply)
 {
     rlm_run *run = ask->run;
     struct rlm_flow_model *model = ask->options.model;
@@ -164,10 +181,11 @@ static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, bool at_node)
     rlm_run_drop_chat(run, ask->chat);
     ask->chat = NULL;
     run->asks_in_flight--;
-    if (!at_node) {
-        rlm_graph_add_usage(ask->options.agent->graph, usage);
+    if (reply && ask->options.turn) {
+        return true;
     }
-    return rlm_record_settle(ask->options.agent, ask->id, usage, at_node) == 0;
+    rlm_graph_add_usage(ask->options.agent->graph, usage);
+    return rlm_record_settle(&ask->options, ask->id, usage, reply, ask->held.shrunk) == 0;
 }
 
 /* A reservation of which nothing was sent. */
@@ -176,7 +194,7 @@ static void settle_unsent(struct rlm_ask *ask)
     struct rlm_usage nothing = {0};
     ask->unsent = false;
     rlm_ledger_settle(&ask->run->ledger, &ask->held, &nothing);
-    rlm_record_settle(ask->options.agent, ask->id, &nothing, false);
+    rlm_record_settle(&ask->options, ask->id, &nothing, NULL, false);
     ask->run->asks_in_flight--;
 }
 
@@ -193,7 +211,7 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .text_bytes = ask->text_bytes,
         };
         struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
-        settle(ask, &usage, false);
+        settle(ask, &usage, NULL);
     } else if (ask->unsent) {
         settle_unsent(ask);
     }
@@ -229,7 +247,7 @@ static void chat_done(void *arg, const struct rlm_chat_reply *reply)
     ask->options.model->answered = true;
     ask->options.agent->last_affordable =
         ask->options.turn ? ask->held.shrunk : ask->options.agent->last_affordable;
-    if (!settle(ask, &usage, ask->options.turn != 0)) {
+    if (!settle(ask, &usage, reply)) {
         return;
     }
     if (ask->options.turn) {
@@ -290,7 +308,7 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
     struct rlm_ask *ask = arg;
     struct rlm_flow_model *model = ask->options.model;
     struct rlm_usage usage = usage_of_failure(ask, f);
-    if (!settle(ask, &usage, false)) {
+    if (!settle(ask, &usage, NULL)) {
         return;
     }
     rlm_error *err = NULL;
@@ -395,7 +413,7 @@ static bool try_start(struct rlm_ask *ask)
     }
     ask->unsent = true;
     run->asks_in_flight++;
-    if (rlm_record_reserve(ask->options.agent, ask->id, ask->options.model, &ask->held) < 0) {
+    if (rlm_record_reserve(&ask->options, ask->id, ask->messages_hash, &ask->held) < 0) {
         return false;
     }
     if (run->sync && run->journal) {

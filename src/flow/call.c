@@ -1,3 +1,4 @@
+#include "flow/past.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -88,7 +89,7 @@ struct rlm_call *rlm_call_new(struct rlm_agent *agent,
         return NULL;
     }
     call->agent = agent;
-    call->id = from->id;
+    call->id = call->first_id = from->id;
     call->cell = agent->cell;
     call->kind = kind;
     call->n_parts = call->parts_left = n_parts;
@@ -441,7 +442,7 @@ static void budget(struct rlm_agent *agent, const struct rlm_host_call *call)
     rlm_run *run = agent->run;
     const struct rlm_limits *l = &run->flow->limits;
     int64_t cost_left = rlm_ledger_cost_left(&run->ledger);
-    int64_t elapsed_ms = (int64_t)(rlm_now_ms() - run->started_ms);
+    int64_t elapsed_ms = rlm_run_elapsed_ms(run);
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(VALUE_MAX);
     struct rlm_json_writer w = {.buf = &buf};
     rlm_json_begin(&w, '{');
@@ -463,7 +464,7 @@ static void budget(struct rlm_agent *agent, const struct rlm_host_call *call)
         rlm_json_put_null(&w);
     }
     rlm_json_member_int(&w, "turns_left",
-                        rlm_step_max_iters(l, agent->graph->depth) - agent->graph->turns);
+                        rlm_step_max_iters(l, agent->graph->depth) - agent->graph->task_turns);
     rlm_json_member_int(&w, "depth_left", l->max_depth - agent->graph->depth);
     rlm_json_member_int(&w, "agents_left", l->max_agents - run->n_agents);
     rlm_json_member_int(&w, "model_calls", run->ledger.settled.calls);
@@ -473,30 +474,55 @@ static void budget(struct rlm_agent *agent, const struct rlm_host_call *call)
 
 /* ---- dispatch ---- */
 
+/* A call that was made before the run was interrupted. True: its answer is known, or it has none. */
+static bool answer_from_past(struct rlm_agent *agent,
+                             const struct rlm_host_call *call,
+                             struct rlm_past_call *was,
+                             const struct rlm_tool *tool)
+{
+    was->made_as = call->id;
+    if (was->finished) {
+        struct rlm_call_result result = rlm_past_result(was);
+        queue_result(agent, agent->cell, &result);
+        return true;
+    }
+    if (tool && !tool->idempotent) {
+        raise_host_call(agent, call->id, "ToolInterrupted", "interrupted",
+                        RLM_STR("the run was stopped while this tool was at work, and goes on now; "
+                                "what the tool did is not known, and it was not called again"));
+        return true;
+    }
+    return false;
+}
+
 static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
 {
-    struct rlm_tool *tool;
+    struct rlm_tool *tool = rlm_tools_find(&agent->run->flow->tools, call->name);
+    struct rlm_past_call *was = agent->again ? rlm_past_match(agent->again, call) : NULL;
     int r;
+    agent->last_call = call->id > agent->last_call ? call->id : agent->last_call;
     if (agent->answer) {
         raise_host_call(agent, call->id, "CellEnded", "answered",
                         RLM_STR("the answer was given already"));
-    } else if ((r = rlm_record_call(agent, call)) == RLM_E_LIMIT) {
+    } else if ((r = rlm_record_call(agent, call, was ? was->id : 0)) == RLM_E_LIMIT) {
         raise_host_call(agent, call->id, "ValueError", "limit",
                         RLM_STR("the arguments of the call are more than 16 MiB (beside texts and "
                                 "bytes of 64 KiB and more); pass large data as one str or bytes"));
     } else if (r < 0) {
         return;
+    } else if (was && answer_from_past(agent, call, was, tool)) {
+        return;
     } else if (rlm_str_is(call->name, "done")) {
         done(agent, call);
     } else if (rlm_str_is(call->name, "launch_subagents")) {
-        rlm_launch_begin(agent, call);
+        rlm_launch_begin(agent, call, was);
     } else if (rlm_str_is(call->name, "llm_query") || rlm_str_is(call->name, "llm_query_batched")) {
-        rlm_query_begin(agent, call);
+        rlm_query_begin(agent, call, was);
     } else if (rlm_str_is(call->name, "budget")) {
         budget(agent, call);
     } else if (rlm_str_is(call->name, "read_input")) {
         rlm_input_read_begin(agent, call);
-    } else if ((tool = rlm_tools_find(&agent->run->flow->tools, call->name))) {
+    } else if (tool) {
         rlm_host_tool_begin(agent, call, tool);
     } else {
         raise_host_call(agent, call->id, "HostCallError", "unknown",

@@ -5,6 +5,7 @@
  * its slot and its siblings run.
  */
 #include "base/utf8.h"
+#include "flow/past.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -149,13 +150,34 @@ static bool name_is_taken(const struct rlm_agent *parent, const char *name)
     return rlm_map_has(&parent->run->agents, rlm_str_of(id));
 }
 
+/* The child that this part of the launch started before the run was interrupted, or NULL. */
+static struct rlm_agent *
+started_before(const struct rlm_agent *parent, const struct rlm_past_call *was, size_t part)
+{
+    for (size_t i = 0; was && i < parent->graph->children.len; i++) {
+        const rlm_graph *g = parent->graph->children.items[i];
+        if (g->launch == was->first_id && g->launch_part == (int64_t)part) {
+            return rlm_map_get(&parent->run->agents, rlm_str_of(g->agent_id));
+        }
+    }
+    return NULL;
+}
+
 /* Names that the specs give must be new; the others get child0, child1, ..., never used twice. */
-static int settle_names(struct rlm_agent *parent, struct spec *specs, size_t n, rlm_error **err)
+static int settle_names(struct rlm_agent *parent,
+                        const struct rlm_past_call *was,
+                        struct spec *specs,
+                        size_t n,
+                        rlm_error **err)
 {
     struct rlm_map seen = {0};
     int r = 0;
     for (size_t i = 0; r == 0 && i < n; i++) {
-        if (!*specs[i].name) {
+        struct rlm_agent *child = started_before(parent, was, i);
+        if (child) {
+            snprintf(specs[i].name, sizeof specs[i].name, "%s", child->graph->name);
+        }
+        if (child || !*specs[i].name) {
             continue;
         }
         if (rlm_map_has(&seen, rlm_str_of(specs[i].name)) || name_is_taken(parent, specs[i].name)) {
@@ -183,6 +205,7 @@ static int settle_names(struct rlm_agent *parent, struct spec *specs, size_t n, 
 
 static int read_specs(struct rlm_agent *parent,
                       const struct rlm_host_call *call,
+                      const struct rlm_past_call *was,
                       struct spec **ret_specs,
                       size_t *ret_n,
                       rlm_error **err)
@@ -208,7 +231,7 @@ static int read_specs(struct rlm_agent *parent,
         r = read_spec(parent->run, rlm_json_at(list, i), i, &specs[i], err);
     }
     if (r == 0) {
-        r = settle_names(parent, specs, list->count, err);
+        r = settle_names(parent, was, specs, list->count, err);
     }
     if (r < 0) {
         specs_free(specs, list->count);
@@ -316,6 +339,8 @@ static int start_child(struct rlm_agent *parent,
         .inputs = rlm_buf_str(&inputs),
         .model = rlm_str_of(model->name),
         .output_schema = rlm_buf_str(&spec->schema),
+        .launch = part->call->first_id,
+        .launch_part = part - part->call->parts,
     };
     rlm_graph *graph;
     if ((r = rlm_graph_add_child(parent->graph, spec->name, &options, &graph, err)) < 0 ||
@@ -328,14 +353,27 @@ static int start_child(struct rlm_agent *parent,
     return 0;
 }
 
-static bool start_children(struct rlm_call *call, struct spec *specs)
+static void adopt(struct rlm_part *part, struct rlm_agent *child)
+{
+    part->child = child;
+    child->part = part;
+    if (rlm_agent_finished(child)) {
+        rlm_launch_child_ended(child);
+    }
+}
+
+static bool
+start_children(struct rlm_call *call, const struct rlm_past_call *was, struct spec *specs)
 {
     struct rlm_agent *parent = call->agent;
     for (size_t i = 0; i < call->n_parts; i++) {
         rlm_auto_buf struct rlm_buf why = RLM_BUF(JSON_MAX);
         struct rlm_flow_model *model = NULL;
         rlm_error *err = NULL;
-        if (refused(parent, &specs[i], &model, &why)) {
+        struct rlm_agent *child = started_before(parent, was, i);
+        if (child) {
+            adopt(&call->parts[i], child);
+        } else if (refused(parent, &specs[i], &model, &why)) {
             char id[1024];
             snprintf(id, sizeof id, "%s.%s", parent->graph->agent_id, specs[i].name);
             set_failure(&call->parts[i], "refused", rlm_buf_str(&why), id);
@@ -347,9 +385,16 @@ static bool start_children(struct rlm_call *call, struct spec *specs)
     return true;
 }
 
-/* supervising_output or resume_action with the children of the launch. */
+/* supervising_output or resume_action with the children of the launch, unless the graph has it from
+ * before an interruption. */
 static bool append_launch_node(struct rlm_call *call, enum rlm_node_type type)
 {
+    const rlm_graph *g = call->agent->graph;
+    for (size_t i = g->nodes.len; call->first_id != call->id && i-- > 0;) {
+        if (g->nodes.items[i]->type == type && g->nodes.items[i]->call_id == call->first_id) {
+            return true;
+        }
+    }
     const char **ids = rlm_calloc(call->n_parts, sizeof *ids);
     if (!ids) {
         rlm_error *err = NULL;
@@ -357,7 +402,7 @@ static bool append_launch_node(struct rlm_call *call, enum rlm_node_type type)
         rlm_run_fail(call->agent->run, err);
         return false;
     }
-    struct rlm_node node = {.type = type, .agents = ids, .call_id = call->id};
+    struct rlm_node node = {.type = type, .agents = ids, .call_id = call->first_id};
     for (size_t i = 0; i < call->n_parts; i++) {
         if (call->parts[i].child) {
             ids[node.n_agents++] = call->parts[i].child->graph->agent_id;
@@ -368,12 +413,14 @@ static bool append_launch_node(struct rlm_call *call, enum rlm_node_type type)
     return ok;
 }
 
-void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *host_call)
+void rlm_launch_begin(struct rlm_agent *agent,
+                      const struct rlm_host_call *host_call,
+                      const struct rlm_past_call *was)
 {
     struct spec *specs = NULL;
     size_t n = 0;
     rlm_error *err = NULL;
-    if (read_specs(agent, host_call, &specs, &n, &err) < 0) {
+    if (read_specs(agent, host_call, was, &specs, &n, &err) < 0) {
         if (rlm_error_code(err) == RLM_E_NOMEM) {
             rlm_run_fail(agent->run, err);
             return;
@@ -384,11 +431,15 @@ void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *host_
         return;
     }
     struct rlm_call *call = rlm_call_new(agent, host_call, RLM_CALL_LAUNCH, n);
-    if (call && start_children(call, specs) && append_launch_node(call, RLM_SUPERVISING_OUTPUT)) {
+    if (call && was) {
+        call->first_id = was->first_id;
+    }
+    if (call && start_children(call, was, specs) &&
+        append_launch_node(call, RLM_SUPERVISING_OUTPUT)) {
         for (size_t i = 0; i < n; i++) {
             struct rlm_agent *child = call->parts[i].child;
             struct rlm_node query = {.type = RLM_USER_QUERY, .content = specs[i].query};
-            if (child && rlm_agent_append(child, &query)) {
+            if (child && !child->graph->nodes.len && rlm_agent_append(child, &query)) {
                 rlm_run_schedule(child);
             }
         }
@@ -399,7 +450,7 @@ void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *host_
 
 /* ---- ending ---- */
 
-static char *child_value(struct rlm_agent *child, const char **ret_failure, rlm_error **err)
+char *rlm_child_value(struct rlm_agent *child, const char **ret_failure, rlm_error **err)
 {
     const struct rlm_node *done = rlm_graph_current(child->graph);
     if (rlm_str_is(done->reason, "answered")) {
@@ -422,7 +473,7 @@ void rlm_launch_child_ended(struct rlm_agent *child)
 {
     struct rlm_part *part = child->part;
     rlm_error *err = NULL;
-    part->value_json = child_value(child, &part->failure, &err);
+    part->value_json = rlm_child_value(child, &part->failure, &err);
     part->call->parts_left--;
     if (!part->value_json) {
         if (!err) {

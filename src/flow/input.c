@@ -226,3 +226,31 @@ int rlm_inputs_begin(rlm_run *run,
     rlm_defer_schedule(in->defer);
     return 0;
 }
+
+int rlm_inputs_reopen(rlm_run *run, const rlm_str *lists, size_t n_lists, rlm_error **err)
+{
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    struct rlm_inputs *in;
+    if (!arena || !RLM_NEW(in)) {
+        return rlm_error_nomem(err);
+    }
+    run->inputs = in;
+    in->run = run;
+    for (size_t i = 0; i < n_lists; i++) {
+        const rlm_json *list;
+        struct rlm_source *s = rlm_vec_push(&in->sources);
+        if (!s) {
+            return rlm_error_nomem(err);
+        }
+        s->file.fd = -1;
+        int r = rlm_json_parse(arena, lists[i], &list, err);
+        if (r < 0 || (r = rlm_directory_reopen(list, &s->directory, err)) < 0) {
+            return r;
+        }
+        if (s->directory->fd < 0) {
+            rlm_run_notice(run, "input %s: the directory %s is not there any more",
+                           s->directory->input, s->directory->path);
+        }
+    }
+    return 0;
+}

@@ -31,7 +31,8 @@ struct rlm_input_entry {
 
 struct rlm_directory {
     char *input;
-    int fd;
+    char *path; /* absolute */
+    int fd;     /* -1: a run went on and the directory is gone */
     RLM_VEC(struct rlm_input_entry) files;
     struct rlm_map by_name; /* -> index + 1 */
 };
@@ -73,5 +74,10 @@ void rlm_directory_free(struct rlm_directory *d);
 /* True when an open file lies below the directory: to be asked of what was opened, not of a name,
  * which agent code may turn into a link at any moment. */
 bool rlm_directory_holds(const struct rlm_directory *d, int fd);
-/* {"name", "files": [[name, bytes], ...]}, with times [name, bytes, microseconds]. */
-void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool times);
+/* {"name", "files": [[name, bytes], ...]}, what an agent gets; `journaled` adds "path" and to each file
+ * its time in nanoseconds. */
+void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool journaled);
+/* A directory as it was journaled. */
+int rlm_directory_reopen(const rlm_json *list,
+                         struct rlm_directory **ret_directory,
+                         rlm_error **err);

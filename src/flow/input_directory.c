@@ -6,10 +6,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 100000, DEPTH_MAX = 64 };
+enum { FILES_MAX = 100000, DEPTH_MAX = 64, SECOND_NS = 1000000000 };
 
 void rlm_directory_free(struct rlm_directory *d)
 {
@@ -26,6 +27,7 @@ void rlm_directory_free(struct rlm_directory *d)
         close(d->fd);
     }
     free(d->input);
+    free(d->path);
     free(d);
 }
 
@@ -53,6 +55,19 @@ static bool stays_inside(const struct rlm_directory *d, const char *name)
     bool inside = rlm_directory_holds(d, fd);
     close(fd);
     return inside;
+}
+
+static int add_file(
+    struct rlm_directory *d, rlm_str name, uint64_t size, struct timespec mtime, rlm_error **err)
+{
+    struct rlm_input_entry *f = rlm_vec_push(&d->files);
+    if (!f || !(f->name = rlm_strndup(name.ptr, name.len)) ||
+        rlm_map_set(&d->by_name, name, (void *)(uintptr_t)d->files.len) < 0) {
+        return rlm_error_nomem(err);
+    }
+    f->size = size;
+    f->mtime = mtime;
+    return 0;
 }
 
 static int list_entry(struct rlm_directory *d, const char *name, int depth, rlm_error **err);
@@ -123,29 +138,25 @@ static int list_entry(struct rlm_directory *d, const char *name, int depth, rlm_
     if (d->files.len >= FILES_MAX) {
         return rlm_error_set(err, RLM_E_LIMIT, "more than %d files", FILES_MAX);
     }
-    struct rlm_input_entry *f = rlm_vec_push(&d->files);
-    if (!f || !(f->name = rlm_strdup(name)) ||
-        rlm_map_set(&d->by_name, rlm_str_of(name), (void *)(uintptr_t)d->files.len) < 0) {
-        return rlm_error_nomem(err);
-    }
-    f->size = (uint64_t)st.st_size;
-    f->mtime = st.st_mtim;
-    return 0;
+    return add_file(d, rlm_str_of(name), (uint64_t)st.st_size, st.st_mtim, err);
 }
 
-void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool times)
+void rlm_directory_put(const struct rlm_directory *d, struct rlm_json_writer *w, bool journaled)
 {
     rlm_json_begin(w, '{');
     rlm_json_member_text(w, "name", d->input);
+    if (journaled) {
+        rlm_json_member_text(w, "path", d->path);
+    }
     rlm_json_key(w, "files");
     rlm_json_begin(w, '[');
     for (size_t i = 0; i < d->files.len; i++) {
         rlm_json_begin(w, '[');
         rlm_json_put_text(w, d->files.items[i].name);
         rlm_json_put_int(w, (int64_t)d->files.items[i].size);
-        if (times) {
-            rlm_json_put_int(w, d->files.items[i].mtime.tv_sec * 1000000 +
-                                    d->files.items[i].mtime.tv_nsec / 1000);
+        if (journaled) {
+            const struct timespec *t = &d->files.items[i].mtime;
+            rlm_json_put_int(w, t->tv_sec * SECOND_NS + t->tv_nsec);
         }
         rlm_json_end(w, ']');
     }
@@ -168,7 +179,7 @@ int rlm_directory_new(const char *input,
     if (d->fd < 0) {
         r = rlm_error_set_errno(err, errno == ENOENT ? RLM_E_NOT_FOUND : RLM_E_IO, errno, "%s",
                                 path);
-    } else if (!d->input) {
+    } else if (!d->input || !(d->path = realpath(path, NULL))) {
         r = rlm_error_nomem(err);
     } else if ((r = list_directory(d, "", 0, err)) < 0) {
         rlm_error_wrap(err, r, "%s", path);
@@ -177,6 +188,45 @@ int rlm_directory_new(const char *input,
         rlm_directory_free(d);
         return r;
     }
+    *ret_directory = d;
+    return 0;
+}
+
+static int read_list(struct rlm_directory *d, const rlm_json *list, rlm_error **err)
+{
+    const rlm_json *files = rlm_json_get(list, "files");
+    for (uint32_t i = 0; rlm_json_is(files, RLM_JSON_ARRAY) && i < files->count; i++) {
+        const rlm_json *file = rlm_json_at(files, i);
+        int64_t time_ns = rlm_json_int(rlm_json_at(file, 2), 0);
+        struct timespec mtime = {time_ns / SECOND_NS, time_ns % SECOND_NS};
+        int r = add_file(d, rlm_json_text(rlm_json_at(file, 0), RLM_STR("")),
+                         (uint64_t)rlm_json_int(rlm_json_at(file, 1), 0), mtime, err);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+int rlm_directory_reopen(const rlm_json *list,
+                         struct rlm_directory **ret_directory,
+                         rlm_error **err)
+{
+    struct rlm_directory *d;
+    if (!RLM_NEW(d)) {
+        return rlm_error_nomem(err);
+    }
+    rlm_str input = rlm_json_text(rlm_json_get(list, "name"), RLM_STR(""));
+    rlm_str path = rlm_json_text(rlm_json_get(list, "path"), RLM_STR(""));
+    d->fd = -1;
+    d->input = rlm_strndup(input.ptr, input.len);
+    d->path = rlm_strndup(path.ptr, path.len);
+    int r = d->input && d->path ? read_list(d, list, err) : rlm_error_nomem(err);
+    if (r < 0) {
+        rlm_directory_free(d);
+        return r;
+    }
+    d->fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *ret_directory = d;
     return 0;
 }

@@ -57,6 +57,7 @@ static void put_open(const struct rlm_agent *agent, struct rlm_json_writer *w)
     rlm_json_key(w, "env"), put_env(agent, w);
     rlm_json_member_raw(w, "inputs", g->inputs);
     rlm_json_key(w, "tools"), put_tools(agent->run->flow, w);
+    rlm_json_member_int(w, "last_call", agent->last_call);
     rlm_json_member_bool(w, "file_tools", true);
     rlm_json_member_bool(w, "output_schema", g->output_schema.len > 0);
     rlm_json_key(w, "limits");
@@ -130,6 +131,7 @@ int rlm_agent_open_session(struct rlm_agent *agent,
             .exec_timeout_ms = (uint64_t)run->flow->limits.exec_timeout_ms,
             .cpu_time_ms = (uint64_t)run->flow->limits.cpu_time_ms,
             .open_timeout_ms = open_timeout_ms,
+            .last_call = agent->last_call,
         };
         r = rlm_session_open(run->flow->runtime, &options, events, agent, &agent->session, err);
     }

@@ -4,6 +4,7 @@
  * Failure in its slot; of a single query it is an exception.
  */
 #include "base/utf8.h"
+#include "flow/past.h"
 #include "flow/run.h"
 
 enum { PROMPTS_MAX = 100000, PROMPT_MAX = 64 * 1024 * 1024 };
@@ -128,14 +129,12 @@ value_by_schema(const rlm_schema *schema, rlm_str reply, struct rlm_buf *out, rl
 }
 
 /* A reply that ended because the budget allowed no more says so: code cannot see it otherwise. */
-static char *text_value(rlm_run *run,
-                        const struct rlm_ask *ask,
-                        const struct rlm_chat_reply *reply,
-                        rlm_error **err)
+static char *
+text_value(rlm_run *run, const struct rlm_chat_reply *reply, bool shrunk, rlm_error **err)
 {
     bool whole =
         rlm_str_is(reply->finish_reason, "stop") || rlm_str_is(reply->finish_reason, "end_turn");
-    if (whole || !rlm_ask_was_shrunk(ask)) {
+    if (whole || !shrunk) {
         return rlm_text_value_json(run, reply->text, err);
     }
     rlm_auto_buf struct rlm_buf text = RLM_BUF(PROMPT_MAX);
@@ -144,15 +143,9 @@ static char *text_value(rlm_run *run,
     return rlm_buf_check(&text, err) < 0 ? NULL : rlm_text_value_json(run, rlm_buf_str(&text), err);
 }
 
-static void replied(void *arg,
-                    struct rlm_ask *ask,
-                    const struct rlm_chat_reply *reply,
-                    const struct rlm_usage *usage)
+static void take_reply(struct rlm_part *part, const struct rlm_chat_reply *reply, bool shrunk)
 {
-    struct rlm_part *part = arg;
     struct rlm_call *call = part->call;
-    (void)usage;
-    part->ask = NULL;
     rlm_autoerr rlm_error *err = NULL;
     if (part->schema) {
         rlm_auto_buf struct rlm_buf value = RLM_BUF(PROMPT_MAX);
@@ -162,7 +155,7 @@ static void replied(void *arg,
         }
         part->value_json = rlm_buf_take(&value);
     } else {
-        part->value_json = text_value(call->agent->run, ask, reply, &err);
+        part->value_json = text_value(call->agent->run, reply, shrunk, &err);
     }
     if (!part->value_json) {
         rlm_run_fail(call->agent->run, rlm_steal(&err));
@@ -171,6 +164,17 @@ static void replied(void *arg,
     } else {
         rlm_call_answer(call, rlm_str_of(part->value_json));
     }
+}
+
+static void replied(void *arg,
+                    struct rlm_ask *ask,
+                    const struct rlm_chat_reply *reply,
+                    const struct rlm_usage *usage)
+{
+    struct rlm_part *part = arg;
+    (void)usage;
+    part->ask = NULL;
+    take_reply(part, reply, rlm_ask_was_shrunk(ask));
 }
 
 static void not_replied(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error)
@@ -199,8 +203,22 @@ static int build_prompt(
     return r;
 }
 
-static int
-start_part(struct rlm_part *part, const struct query *q, const rlm_json *prompt, rlm_error **err)
+/* The reply to this prompt that came before the run was interrupted, or NULL. */
+static const struct rlm_past_reply *past_reply(const struct rlm_past_call *was, int64_t part)
+{
+    for (size_t i = 0; was && i < was->replies.len; i++) {
+        if (was->replies.items[i].part == part) {
+            return &was->replies.items[i];
+        }
+    }
+    return NULL;
+}
+
+static int start_part(struct rlm_part *part,
+                      const struct query *q,
+                      const rlm_json *prompt,
+                      const struct rlm_past_call *was,
+                      rlm_error **err)
 {
     rlm_run *run = part->call->agent->run;
     rlm_auto_buf struct rlm_buf text = RLM_BUF(PROMPT_MAX);
@@ -211,9 +229,16 @@ start_part(struct rlm_part *part, const struct query *q, const rlm_json *prompt,
     if (r < 0) {
         return r;
     }
+    const struct rlm_past_reply *known = past_reply(was, part - part->call->parts);
+    if (known) {
+        struct rlm_chat_reply reply = {.text = known->text, .finish_reason = known->finish_reason};
+        take_reply(part, &reply, known->shrunk);
+        return 0;
+    }
     struct rlm_ask_options options = {
         .agent = part->call->agent,
         .model = q->model,
+        .part = part,
         .prompt = rlm_buf_str(&text),
         .done = replied,
         .failed = not_replied,
@@ -245,7 +270,9 @@ static int check_prompts(struct rlm_agent *agent, const struct query *q, rlm_err
     return 0;
 }
 
-void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *host_call)
+void rlm_query_begin(struct rlm_agent *agent,
+                     const struct rlm_host_call *host_call,
+                     const struct rlm_past_call *was)
 {
     struct query q = {.schema = RLM_BUF(PROMPT_MAX)};
     rlm_error *err = NULL;
@@ -271,7 +298,7 @@ void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *host_c
     }
     for (size_t i = 0; call && i < n; i++) {
         const rlm_json *prompt = q.batched ? rlm_json_at(q.prompts, i) : q.prompts;
-        int r = start_part(&call->parts[i], &q, prompt, &err);
+        int r = start_part(&call->parts[i], &q, prompt, was, &err);
         if (r == RLM_E_NOMEM) {
             rlm_run_fail(agent->run, err);
             break;

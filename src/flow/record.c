@@ -1,18 +1,29 @@
 #include "graph/record.h"
 #include "flow/run.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 /* Members of the records that flow writes (the others: graph/record.h):
  *
- * SESSION_OPENED {"agent", "session", "seed", "effects", "ready": {...as the worker said}}
- * SESSION_ENDED  {"agent", "session", "reason", "message"}
- * CELL_STARTED   {"agent", "session", "cell", "code"}
- * CALL_STARTED   {"agent", "cell", "call", "name", "key", "args", "kwargs"}   key: SHA-256 of the
- *                canonical JSON of [name, args, kwargs], blobs by their hash
- * CALL_FINISHED  {"agent", "cell", "call", "value"} or {..., "error": {"type", "reason", "message"}}
+ * SESSION_OPENED {"agent", "session", "seed", "effects", "restored": [cells of earlier
+ *                sessions that run again in it], "ready": {...as the worker said}}
+ * SESSION_ENDED  {"agent", "session", "reason", "message", "cell": that it ended in, or 0}
+ * CELL_STARTED   {"agent", "session", "cell", "node": seq of its exec_action, "code",
+ *                "recovered": {name: value}}
+ * CALL_STARTED   {"agent", "cell", "call", "again": the id it had before a restore, "name", "key",
+ *                "args", "kwargs"}    key: SHA-256 of the canonical JSON of [name, args, kwargs],
+ *                blobs by their hash
+ * CALL_FINISHED  {"agent", "cell", "call", "value"} or {..., "error": {"type", "reason", "message"}};
+ *                "answer": the text that done() was given and that is accepted
  * CALL_DELIVERED {"agent", "cell", "calls": [ids in order]}
- * RESERVE        {"agent", "ask", "model", "input_tokens", "output_tokens", "cost_nano"}
+ * RESERVE        {"agent", "ask", "model", "turn", "cell", "call", "part", "messages": hash,
+ *                 "input_tokens", "output_tokens", "cost_nano"}    turn, or cell, call and part
  * SETTLE         {"agent", "ask", "calls", "input_tokens", "cached_tokens", "output_tokens",
- *                 "cost_nano", "estimated", "node"}
+ *                 "cost_nano", "estimated", "cell", "call", "part", "reply", "finish_reason", "shrunk"}
+ *                 of an attempt that failed, or of an llm_query with its reply; that of a turn is
+ *                 settled by its llm_output
+ * RESUMED        {"version", "t", "elapsed_ms": of earlier drives, "options": {...}}
  * BLOB           {"id", "type", "size", "chars", "max_char"}
  * RUN_ENDED      {"reason", "message"}
  */
@@ -55,7 +66,11 @@ static int put_text(rlm_run *run, struct rlm_json_writer *w, const char *key, rl
     return r;
 }
 
-int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json)
+int rlm_record_session(struct rlm_agent *agent,
+                       const char *seed,
+                       rlm_str ready_json,
+                       const int64_t *restored,
+                       size_t n_restored)
 {
     if (!agent->run->journal) {
         return 0;
@@ -65,6 +80,12 @@ int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_
     rlm_json_member_int(&w, "session", agent->sessions);
     rlm_json_member_text(&w, "seed", seed);
     rlm_json_member_text(&w, "effects", rlm_runtime_effects(agent->run->flow->runtime));
+    rlm_json_key(&w, "restored");
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < n_restored; i++) {
+        rlm_json_put_int(&w, restored[i]);
+    }
+    rlm_json_end(&w, ']');
     rlm_json_member_raw(&w, "ready", ready_json);
     rlm_json_end(&w, '}');
     return commit(agent->run, RLM_RECORD_SESSION_OPENED, &buf);
@@ -80,11 +101,12 @@ int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_st
     rlm_json_member_int(&w, "session", agent->sessions);
     rlm_json_member_text(&w, "reason", reason);
     rlm_json_member_str(&w, "message", message);
+    rlm_json_member_int(&w, "cell", agent->cell_open ? agent->cell : 0);
     rlm_json_end(&w, '}');
     return commit(agent->run, RLM_RECORD_SESSION_ENDED, &buf);
 }
 
-int rlm_record_cell(struct rlm_agent *agent, rlm_str code)
+int rlm_record_cell(struct rlm_agent *agent, const struct rlm_node *action, rlm_str recovered)
 {
     if (!agent->run->journal) {
         return 0;
@@ -93,7 +115,11 @@ int rlm_record_cell(struct rlm_agent *agent, rlm_str code)
     struct rlm_json_writer w = begin(&buf, agent);
     rlm_json_member_int(&w, "session", agent->sessions);
     rlm_json_member_int(&w, "cell", agent->cell);
-    int r = put_text(agent->run, &w, "code", code);
+    rlm_json_member_int(&w, "node", action->seq);
+    int r = put_text(agent->run, &w, "code", action->code);
+    if (r == 0 && recovered.len) {
+        r = put_text(agent->run, &w, "recovered", recovered);
+    }
     if (r < 0) {
         return r;
     }
@@ -101,8 +127,7 @@ int rlm_record_cell(struct rlm_agent *agent, rlm_str code)
     return commit(agent->run, RLM_RECORD_CELL_STARTED, &buf);
 }
 
-/* What restore matches a call by. */
-static int call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1])
+int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1])
 {
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = {.buf = &buf};
@@ -127,7 +152,7 @@ static int key_failed(rlm_run *run, int r)
     return r;
 }
 
-int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
+int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again)
 {
     rlm_run *run = agent->run;
     if (!run->journal) {
@@ -141,13 +166,16 @@ int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call)
         return r;
     }
     char key[RLM_SHA256_HEX + 1];
-    if ((r = call_key(call, key)) < 0) {
+    if ((r = rlm_host_call_key(call, key)) < 0) {
         return key_failed(run, r);
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, agent);
     rlm_json_member_int(&w, "cell", agent->cell);
     rlm_json_member_int(&w, "call", call->id);
+    if (again) {
+        rlm_json_member_int(&w, "again", again);
+    }
     rlm_json_member_str(&w, "name", call->name);
     rlm_json_member_text(&w, "key", key);
     rlm_json_key(&w, "args"), rlm_json_put(&w, call->args);
@@ -181,6 +209,12 @@ int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_ca
     } else {
         rlm_json_member_raw(&w, "value", result->value_json);
     }
+    if (agent->answer && !result->error_type) {
+        int r = put_text(agent->run, &w, "answer", (rlm_str){agent->answer, agent->answer_len});
+        if (r < 0) {
+            return r;
+        }
+    }
     rlm_json_end(&w, '}');
     return commit(agent->run, RLM_RECORD_CALL_FINISHED, &buf);
 }
@@ -203,35 +237,55 @@ int rlm_record_delivery(struct rlm_agent *agent)
     return commit(agent->run, RLM_RECORD_CALL_DELIVERED, &buf);
 }
 
-int rlm_record_reserve(struct rlm_agent *agent,
+/* What the model is asked for: a turn, or a prompt of a host call. */
+static void put_purpose(struct rlm_json_writer *w, const struct rlm_ask_options *of)
+{
+    if (of->turn) {
+        rlm_json_member_int(w, "turn", of->turn);
+        return;
+    }
+    const struct rlm_call *call = of->part->call;
+    rlm_json_member_int(w, "cell", call->cell);
+    rlm_json_member_int(w, "call", call->id);
+    rlm_json_member_int(w, "part", of->part - call->parts);
+}
+
+int rlm_record_reserve(const struct rlm_ask_options *of,
                        int64_t ask,
-                       const struct rlm_flow_model *model,
+                       uint64_t messages_hash,
                        const struct rlm_reservation *held)
 {
-    if (!agent->run->journal) {
+    rlm_run *run = of->agent->run;
+    if (!run->journal) {
         return 0;
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
-    struct rlm_json_writer w = begin(&buf, agent);
+    struct rlm_json_writer w = begin(&buf, of->agent);
+    char hash[17];
+    snprintf(hash, sizeof hash, "%016" PRIx64, messages_hash);
     rlm_json_member_int(&w, "ask", ask);
-    rlm_json_member_text(&w, "model", model->name);
+    put_purpose(&w, of);
+    rlm_json_member_text(&w, "model", of->model->name);
+    rlm_json_member_text(&w, "messages", hash);
     rlm_json_member_int(&w, "input_tokens", held->input_tokens);
     rlm_json_member_int(&w, "output_tokens", held->output_tokens);
     rlm_json_member_int(&w, "cost_nano", held->cost_nano);
     rlm_json_end(&w, '}');
-    return commit(agent->run, RLM_RECORD_RESERVE, &buf);
+    return commit(run, RLM_RECORD_RESERVE, &buf);
 }
 
-int rlm_record_settle(struct rlm_agent *agent,
+int rlm_record_settle(const struct rlm_ask_options *of,
                       int64_t ask,
                       const struct rlm_usage *usage,
-                      bool at_node)
+                      const struct rlm_chat_reply *reply,
+                      bool shrunk)
 {
-    if (!agent->run->journal) {
+    rlm_run *run = of->agent->run;
+    if (!run->journal) {
         return 0;
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
-    struct rlm_json_writer w = begin(&buf, agent);
+    struct rlm_json_writer w = begin(&buf, of->agent);
     rlm_json_member_int(&w, "ask", ask);
     rlm_json_member_int(&w, "calls", usage->calls);
     rlm_json_member_int(&w, "input_tokens", usage->input_tokens);
@@ -239,9 +293,17 @@ int rlm_record_settle(struct rlm_agent *agent,
     rlm_json_member_int(&w, "output_tokens", usage->output_tokens);
     rlm_json_member_int(&w, "cost_nano", usage->cost_nano);
     rlm_json_member_int(&w, "estimated", usage->estimated);
-    rlm_json_member_bool(&w, "node", at_node);
+    if (reply) {
+        put_purpose(&w, of);
+        int r = put_text(run, &w, "reply", reply->text);
+        if (r < 0) {
+            return r;
+        }
+        rlm_json_member_str(&w, "finish_reason", reply->finish_reason);
+        rlm_json_member_bool(&w, "shrunk", shrunk);
+    }
     rlm_json_end(&w, '}');
-    return commit(agent->run, RLM_RECORD_SETTLE, &buf);
+    return commit(run, RLM_RECORD_SETTLE, &buf);
 }
 
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
@@ -285,6 +347,25 @@ int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
         }
     }
     return r;
+}
+
+int rlm_record_resumed(rlm_run *run)
+{
+    rlm_autofree char *options = rlm_record_options(run);
+    rlm_error *err = NULL;
+    if (!options) {
+        rlm_error_nomem(&err);
+        rlm_run_fail(run, err);
+        return RLM_E_NOMEM;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, NULL);
+    rlm_json_member_text(&w, "version", RLM_VERSION);
+    rlm_json_member_int(&w, "t", rlm_wall_us());
+    rlm_json_member_int(&w, "elapsed_ms", run->earlier_ms);
+    rlm_json_member_raw(&w, "options", rlm_str_of(options));
+    rlm_json_end(&w, '}');
+    return commit(run, RLM_RECORD_RESUMED, &buf);
 }
 
 int rlm_record_end(rlm_run *run)
@@ -346,6 +427,9 @@ char *rlm_record_options(const rlm_run *run)
     }
     rlm_json_end(&w, ']');
     rlm_json_member_text(&w, "system_prompt", flow->system_prompt);
+    if (run->program) {
+        rlm_json_member_raw(&w, "program", rlm_str_of(run->program));
+    }
     rlm_json_end(&w, '}');
     return rlm_buf_take(&buf);
 }

@@ -131,9 +131,7 @@ static void drop_all(rlm_run *run)
     }
     let_go(run);
     rlm_timer_stop(run->ask_timer);
-    if (run->time_limit) {
-        rlm_timer_stop(run->time_limit);
-    }
+    rlm_timer_stop(run->time_limit);
 }
 
 static void end(rlm_run *run)
@@ -267,10 +265,7 @@ static void inputs_taken(rlm_run *run, const char *inputs_json, rlm_error *error
     rlm_error *err = error;
     int r = error ? rlm_error_code(error) : 0;
     if (r == 0) {
-        run->started_ms = rlm_now_ms();
-        if (run->time_limit) {
-            rlm_timer_set(run->time_limit, (uint64_t)run->flow->limits.max_time_ms);
-        }
+        rlm_run_start_clock(run);
         struct rlm_graph_options options = {
             .agent_id = "root",
             .query = {run->query, run->query_len},
@@ -301,17 +296,12 @@ static int check(const rlm_flow *flow, const struct rlm_run_options *options, rl
     return 0;
 }
 
-int rlm_run_start(rlm_flow *flow,
-                  const struct rlm_run_options *options,
-                  const struct rlm_run_events *events,
-                  void *arg,
-                  rlm_run **ret_run,
-                  rlm_error **err)
+int rlm_run_new(rlm_flow *flow,
+                const struct rlm_run_events *events,
+                void *arg,
+                rlm_run **ret_run,
+                rlm_error **err)
 {
-    int r = check(flow, options, err);
-    if (r < 0) {
-        return r;
-    }
     rlm_run *run;
     if (!RLM_NEW(run)) {
         return rlm_error_nomem(err);
@@ -321,30 +311,89 @@ int rlm_run_start(rlm_flow *flow,
     run->loop = flow->loop;
     run->events = events ? *events : (struct rlm_run_events){0};
     run->arg = arg;
-    run->sync = options->sync;
     run->ledger.max_tokens = flow->limits.max_budget;
     run->ledger.max_cost_nano = flow->limits.max_cost_nano;
-    run->query = rlm_strndup(options->query.ptr, options->query.len);
-    run->query_len = options->query.len;
-    run->output_schema = options->output_schema ? rlm_strdup(options->output_schema) : NULL;
     run->turn = rlm_defer_new(run->loop, turn, run);
     run->idle_timer = rlm_timer_new(run->loop, close_idle, run);
     run->ask_timer = rlm_timer_new(run->loop, (rlm_callback)rlm_asks_pump, run);
-    run->time_limit = flow->limits.max_time_ms ? rlm_timer_new(run->loop, time_is_over, run) : NULL;
-    if (!run->query || !run->turn || !run->ask_timer || !run->idle_timer ||
-        (flow->limits.max_time_ms && !run->time_limit) ||
-        (options->output_schema && !run->output_schema)) {
+    run->time_limit = rlm_timer_new(run->loop, time_is_over, run);
+    if (!run->turn || !run->ask_timer || !run->idle_timer || !run->time_limit) {
         rlm_run_free(run);
         return rlm_error_nomem(err);
     }
-    struct rlm_journal_options journal = {.sync = options->sync};
-    if (options->journal) {
-        r = rlm_journal_create(run->loop, options->journal, &journal, &run->journal, err);
-        run->blobs = r == 0 ? rlm_journal_blobs(run->journal) : NULL;
-    } else {
-        r = rlm_blobs_open(NULL, &run->blobs, err);
+    *ret_run = run;
+    return 0;
+}
+
+void rlm_run_start_clock(rlm_run *run)
+{
+    int64_t most = run->flow->limits.max_time_ms;
+    run->started_ms = rlm_now_ms();
+    if (most) {
+        rlm_timer_set(run->time_limit,
+                      most > run->earlier_ms ? (uint64_t)(most - run->earlier_ms) : 0);
     }
-    if (r < 0 || (r = rlm_inputs_begin(run, options, inputs_taken, err)) < 0) {
+}
+
+int64_t rlm_run_elapsed_ms(const rlm_run *run)
+{
+    return run->earlier_ms + (int64_t)(rlm_now_ms() - run->started_ms);
+}
+
+int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err)
+{
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *object;
+    if (!program) {
+        return 0;
+    }
+    int r = arena ? rlm_json_parse(arena, rlm_str_of(program), &object, err) : rlm_error_nomem(err);
+    if (r == 0 && object->type != RLM_JSON_OBJECT) {
+        r = rlm_error_set(err, RLM_E_INVAL, "it is no JSON object");
+    }
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "what the program keeps with the run");
+    }
+    run->program = rlm_strdup(program);
+    return run->program ? 0 : rlm_error_nomem(err);
+}
+
+static int open_journal(rlm_run *run, const struct rlm_run_options *options, rlm_error **err)
+{
+    if (!options->journal) {
+        return rlm_blobs_open(NULL, &run->blobs, err);
+    }
+    struct rlm_journal_options journal = {.sync = options->sync};
+    int r = rlm_journal_create(run->loop, options->journal, &journal, &run->journal, err);
+    run->blobs = r == 0 ? rlm_journal_blobs(run->journal) : NULL;
+    return r;
+}
+
+int rlm_run_start(rlm_flow *flow,
+                  const struct rlm_run_options *options,
+                  const struct rlm_run_events *events,
+                  void *arg,
+                  rlm_run **ret_run,
+                  rlm_error **err)
+{
+    int r = check(flow, options, err);
+    rlm_run *run;
+    if (r < 0 || (r = rlm_run_new(flow, events, arg, &run, err)) < 0) {
+        return r;
+    }
+    run->sync = options->sync;
+    run->restore = options->restore;
+    run->query = rlm_strndup(options->query.ptr, options->query.len);
+    run->query_len = options->query.len;
+    run->output_schema = options->output_schema ? rlm_strdup(options->output_schema) : NULL;
+    if (!run->query || (options->output_schema && !run->output_schema)) {
+        r = rlm_error_nomem(err);
+    }
+    if (r == 0) {
+        r = rlm_run_set_program(run, options->program, err);
+    }
+    if (r < 0 || (r = open_journal(run, options, err)) < 0 ||
+        (r = rlm_inputs_begin(run, options, inputs_taken, err)) < 0) {
         rlm_run_free(run);
         return r;
     }
@@ -426,6 +475,7 @@ void rlm_run_free(rlm_run *run)
     rlm_graph_free(run->root);
     free(run->query);
     free(run->output_schema);
+    free(run->program);
     free(run->reason);
     free(run->message);
     run->flow->runs--;

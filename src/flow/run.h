@@ -2,6 +2,7 @@
  *
  *     flow.c      the policy: limits, models, tools                     struct rlm_flow
  *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
+ *     resume.c    a run that goes on from its journal (past.c reads it, restore.c runs cells again)
  *     input.c     takes the inputs in before the first step
  *     agent.c     performs the steps of the step machine                struct rlm_agent
  *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
@@ -44,6 +45,10 @@ struct rlm_flow {
 
 struct rlm_agent;
 struct rlm_ask;
+struct rlm_past;
+struct rlm_past_cell;
+struct rlm_past_call;
+struct rlm_restore;
 
 enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
 
@@ -52,6 +57,7 @@ enum rlm_call_kind { RLM_CALL_LAUNCH, RLM_CALL_QUERY, RLM_CALL_TOOL, RLM_CALL_RE
 struct rlm_call {
     struct rlm_agent *agent;
     int64_t id;
+    int64_t first_id; /* what its nodes and children know it by: see struct rlm_past_call */
     int64_t cell;
     enum rlm_call_kind kind;
     bool batched;   /* llm_query_batched: the answer is a list */
@@ -98,8 +104,16 @@ struct rlm_agent {
     bool cell_unsent; /* with `sync`: it starts when its record is on disk */
     char *answer;     /* accepted by done(): what the agent ends with once the cell has unwound */
     size_t answer_len;
+    int64_t last_call; /* id of the last host call of any of its sessions */
     RLM_VEC(struct rlm_call *) calls;
     RLM_VEC(struct rlm_call_result) results; /* answered, to be delivered; texts are owned */
+
+    /* After a resume, or the death of its worker: see restore.h. */
+    struct rlm_past *past;
+    struct rlm_restore *restore;       /* cells are to run again before the next one */
+    struct rlm_past_cell *interrupted; /* a cell in flight that does not run again */
+    struct rlm_past_cell *again;       /* the cell under way was in flight, and has gone on */
+    char *recovered;                   /* JSON: what RECOVERED is bound to with the next cell */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
     size_t known_messages;
@@ -118,6 +132,7 @@ struct rlm_run {
     char *query; /* until the graph has it */
     size_t query_len;
     char *output_schema;
+    char *program;         /* JSON that the embedding program keeps with the run, or NULL */
     rlm_graph *root;       /* NULL until the inputs are taken in */
     struct rlm_map agents; /* agent id -> struct rlm_agent */
     int n_agents;
@@ -141,6 +156,8 @@ struct rlm_run {
 
     struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
     int reads;                 /* files of directories that are being read on the pool */
+    enum rlm_restore_mode restore;
+    int64_t earlier_ms; /* in which earlier drives ran the tree */
     uint64_t started_ms;
     rlm_timer *time_limit;
     bool stopping;
@@ -150,6 +167,17 @@ struct rlm_run {
 };
 
 /* ---- run.c ---- */
+/* A run without a graph or a journal yet. */
+int rlm_run_new(rlm_flow *flow,
+                const struct rlm_run_events *events,
+                void *arg,
+                rlm_run **ret_run,
+                rlm_error **err);
+int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err);
+/* The clock of max_time begins, behind what earlier drives took. */
+void rlm_run_start_clock(rlm_run *run);
+/* Time in which the engine has run the tree, earlier drives included. */
+int64_t rlm_run_elapsed_ms(const rlm_run *run);
 void rlm_run_emit(rlm_run *run,
                   enum rlm_event_type type,
                   rlm_graph *g,
@@ -210,7 +238,7 @@ int rlm_agent_open_session(struct rlm_agent *agent,
 /* ---- call.c ---- */
 /* The open call of that id, or NULL. */
 struct rlm_call *rlm_call_find(const struct rlm_agent *agent, int64_t id);
-/* New calls of a cell: each is journaled and begun. */
+/* New calls of a cell: each is journaled and begun, or taken up again if `agent->again` knows it. */
 void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls, size_t n_calls);
 /* Answers a call with a value (JSON) or an error, journals it and queues the delivery. The call is
  * freed. On failure the run has failed. */
@@ -242,14 +270,23 @@ char *rlm_text_value_json(rlm_run *run, rlm_str text, rlm_error **err);
 int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm_error **err);
 
 /* ---- delegate.c, query.c, host_tool.c, input.c ---- */
-void rlm_launch_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
+/* `was`: the same call before the run was interrupted: its children and replies are taken over; or
+ * NULL. */
+void rlm_launch_begin(struct rlm_agent *agent,
+                      const struct rlm_host_call *call,
+                      const struct rlm_past_call *was);
+/* What a child that has ended is in its parent (JSON; NULL with the error set): its answer, or a
+ * Failure, then with the reason in `*ret_failure`. */
+char *rlm_child_value(struct rlm_agent *child, const char **ret_failure, rlm_error **err);
 /* Every child of the launch has ended. */
 void rlm_launch_answer(struct rlm_call *call);
 /* The child's part of its launch is done: called by rlm_agent_finish. */
 void rlm_launch_child_ended(struct rlm_agent *child);
 /* Ends the launch early: children as `reason`, then the resume_action. */
 void rlm_launch_cancel(struct rlm_call *call, const char *reason);
-void rlm_query_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
+void rlm_query_begin(struct rlm_agent *agent,
+                     const struct rlm_host_call *call,
+                     const struct rlm_past_call *was);
 void rlm_query_cancel(struct rlm_call *call);
 void rlm_host_tool_begin(struct rlm_agent *agent,
                          const struct rlm_host_call *call,
@@ -262,6 +299,8 @@ int rlm_inputs_begin(rlm_run *run,
                      const struct rlm_run_options *options,
                      void (*done)(rlm_run *run, const char *inputs_json, rlm_error *error),
                      rlm_error **err);
+/* The directories of a run that goes on, from their INPUT_LIST records. */
+int rlm_inputs_reopen(rlm_run *run, const rlm_str *lists, size_t n_lists, rlm_error **err);
 void rlm_inputs_free(struct rlm_inputs *inputs);
 /* Journals the lists of directories, behind the RUN record. */
 int rlm_inputs_record(rlm_run *run);
@@ -270,9 +309,10 @@ int rlm_inputs_record(rlm_run *run);
 struct rlm_ask_options {
     struct rlm_agent *agent; /* whose account it stands on */
     struct rlm_flow_model *model;
-    int turn; /* 0: llm_query */
+    int turn; /* 0: a prompt of llm_query */
     bool final;
-    rlm_str prompt; /* of llm_query; copied */
+    struct rlm_part *part; /* the prompt's; NULL for a turn */
+    rlm_str prompt;        /* copied */
     /* One of the two comes once, on the loop, unless the ask was cancelled. */
     void (*done)(void *arg,
                  struct rlm_ask *ask,
@@ -288,28 +328,45 @@ void rlm_ask_cancel(struct rlm_ask *ask);
 void rlm_asks_pump(rlm_run *run);
 /* With `sync`: sends what has been reserved; the reservations are on disk. */
 void rlm_asks_send(rlm_run *run);
+/* Its number in the run, as the journal knows it. */
+int64_t rlm_ask_id(const struct rlm_ask *ask);
 /* The reply was allowed fewer tokens than wanted, for want of budget. */
 bool rlm_ask_was_shrunk(const struct rlm_ask *ask);
 
 /* ---- record.c: the records of flow; each returns 0 or has failed the run ---- */
-int rlm_record_session(struct rlm_agent *agent, const char *seed, rlm_str ready_json);
+/* `restored`: the numbers of the cells that are about to run again in it. */
+int rlm_record_session(struct rlm_agent *agent,
+                       const char *seed,
+                       rlm_str ready_json,
+                       const int64_t *restored,
+                       size_t n_restored);
 int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_str message);
-int rlm_record_cell(struct rlm_agent *agent, rlm_str code);
+/* `recovered`: the value of RECOVERED that the cell gets (JSON), or empty. */
+int rlm_record_cell(struct rlm_agent *agent, const struct rlm_node *action, rlm_str recovered);
+/* What restore and replay match a call by: SHA-256 of the canonical JSON of [name, args, kwargs],
+ * blobs by their hash. RLM_E_LIMIT: too large. */
+int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1]);
 /* RLM_E_LIMIT: the arguments are too large for a record; nothing was recorded, the run goes on. */
-int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call);
+/* `again`: the id it had before, or 0. */
+int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again);
+/* With `agent->answer` set, that of `done`: the answer stands from here on. */
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
 int rlm_record_delivery(struct rlm_agent *agent);
-int rlm_record_reserve(struct rlm_agent *agent,
+int rlm_record_reserve(const struct rlm_ask_options *of,
                        int64_t ask,
-                       const struct rlm_flow_model *model,
+                       uint64_t messages_hash,
                        const struct rlm_reservation *held);
-int rlm_record_settle(struct rlm_agent *agent,
+/* `reply` is that of an llm_query, else NULL; `shrunk`: the budget allowed it less than usual. */
+int rlm_record_settle(const struct rlm_ask_options *of,
                       int64_t ask,
                       const struct rlm_usage *usage,
-                      bool at_node);
+                      const struct rlm_chat_reply *reply,
+                      bool shrunk);
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
 /* Facts of every blob that a value names. */
 int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
+/* The run goes on with these limits and models. */
+int rlm_record_resumed(rlm_run *run);
 int rlm_record_end(rlm_run *run);
 /* The options of the RUN record: limits, models by name and address, runtime. NULL: no memory. */
 char *rlm_record_options(const rlm_run *run);

@@ -15,13 +15,13 @@ static struct rlm_step
 ask(const rlm_graph *g, const struct rlm_limits *limits, const struct rlm_account *account)
 {
     int max_iters = rlm_step_max_iters(limits, g->depth);
-    if (g->turns >= max_iters) {
+    if (g->task_turns >= max_iters) {
         return finish("max_iters");
     }
     if (account->refused) {
         return finish(account->refused);
     }
-    bool final = g->turns == max_iters - 1 || account->last_affordable;
+    bool final = g->task_turns == max_iters - 1 || account->last_affordable;
     return (struct rlm_step){.kind = RLM_STEP_ASK, .final = final};
 }
 

@@ -129,6 +129,8 @@ int rlm_graph_add_child(rlm_graph *parent,
     child->name = id.ptr + id.len - name_len;
     child->depth = parent->depth + 1;
     child->index = parent->children.len;
+    child->launch = options->launch;
+    child->launch_part = options->launch_part;
     if (!copy_texts(child, options) || rlm_map_set(&root->agents, id, child) < 0) {
         return rlm_error_nomem(err);
     }
@@ -273,11 +275,23 @@ int rlm_graph_append(rlm_graph *g,
     }
     *slot = copy;
     g->turns += copy->type == RLM_LLM_OUTPUT;
+    g->task_turns =
+        copy->type == RLM_USER_QUERY ? 0 : g->task_turns + (copy->type == RLM_LLM_OUTPUT);
     g->root->n_nodes++;
     rlm_graph_add_usage(g, &copy->usage);
     if (ret_node) {
         *ret_node = copy;
     }
+    return 0;
+}
+
+int rlm_graph_reopen(rlm_graph *g, rlm_error **err)
+{
+    if (!rlm_graph_finished(g)) {
+        return rlm_error_set(err, RLM_E_INVAL, "agent %s has not ended", g->agent_id);
+    }
+    g->nodes.len--;
+    g->root->n_nodes--;
     return 0;
 }
 

@@ -24,6 +24,8 @@ struct rlm_graph_options {
     rlm_str inputs;            /* JSON object: name -> value as record.h encodes it; empty: "{}" */
     rlm_str model;             /* the name the user configured; empty: "default" */
     rlm_str output_schema;     /* JSON text, or empty */
+    int64_t launch;            /* of a child: the host call that made it, 0: unknown */
+    int64_t launch_part;       /* and its place in the call's list */
 };
 
 struct rlm_graph {
@@ -35,11 +37,13 @@ struct rlm_graph {
     int depth;
     size_t index; /* in the parent's children */
     rlm_str query, inputs, model, output_schema;
+    int64_t launch, launch_part; /* see struct rlm_graph_options */
     RLM_VEC(struct rlm_node *) nodes;
     RLM_VEC(rlm_graph *) children; /* in the order of their creation */
     struct rlm_usage own;          /* this agent's calls */
     struct rlm_usage total;        /* with those of its descendants */
     int turns;                     /* llm_output nodes */
+    int task_turns;                /* of these, those since the last user_query */
     /* of the root only */
     struct rlm_map agents; /* agent_id -> graph */
     uint64_t n_nodes;
@@ -59,6 +63,10 @@ int rlm_graph_add_child(rlm_graph *parent, const char *name, const struct rlm_gr
  * unless it is a user_query (which opens a finished graph again). */
 int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm_node **ret_node,
                      rlm_error **err);
+
+/* Removes the done_output at the end: the agent goes on as if it had not ended. RLM_E_INVAL when it has
+ * not ended. */
+int rlm_graph_reopen(rlm_graph *g, rlm_error **err);
 
 /* Adds calls that stand at no node (llm_query, a failed attempt) to the sums of `g` and up. */
 void rlm_graph_add_usage(rlm_graph *g, const struct rlm_usage *usage);

@@ -23,7 +23,7 @@
 
 enum rlm_record_kind {
     RLM_RECORD_RUN = 1,        /* what was asked, by which version, with which models and limits */
-    RLM_RECORD_LIMITS,         /* limits given anew */
+    RLM_RECORD_RESUMED,        /* the run goes on: by which version, with which options */
     RLM_RECORD_NODE,           /* append_node */
     RLM_RECORD_CHILD,          /* add_child */
     RLM_RECORD_INPUT_LIST,     /* the list of a directory input */

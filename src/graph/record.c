@@ -377,8 +377,22 @@ int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **e
     begin(&p, journal, err);
     rlm_json_member_text(&p.writer, "parent", child->parent->agent_id);
     rlm_json_member_text(&p.writer, "name", child->name);
+    rlm_json_member_int(&p.writer, "call", child->launch);
+    rlm_json_member_int(&p.writer, "part", child->launch_part);
     add_start(&p, child);
     return finish(&p, journal, RLM_RECORD_CHILD);
+}
+
+int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err)
+{
+    struct payload p;
+    if (!journal) {
+        return 0;
+    }
+    begin(&p, journal, err);
+    rlm_json_member_text(&p.writer, "agent", g->agent_id);
+    rlm_json_member_text(&p.writer, "edit", "reopen");
+    return finish(&p, journal, RLM_RECORD_EDIT);
 }
 
 int rlm_record_run(rlm_journal *journal,

@@ -13,7 +13,8 @@
  *
  * NODE   {"agent", "id", "type", "t", ...the fields of struct rlm_node that are not empty}; an output
  *        that equals the content is `true`; usage has the members of SETTLE
- * CHILD  {"parent", "name", "query", "inputs", "model", "output_schema"}
+ * CHILD  {"parent", "name", "call", "part", "query", "inputs", "model", "output_schema"}
+ * EDIT   {"agent", "edit": "reopen"}    the done_output at the end is gone
  * RUN    {"format", "version", "t", "graph_id", "agent", "query", "inputs", "model",
  *         "output_schema", "options": {...}}
  *
@@ -42,6 +43,7 @@ int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, r
 /* The payloads of NODE and CHILD. `journal` may be NULL (a run in memory): then nothing happens. */
 int rlm_record_node(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
                     rlm_error **err);
+int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err);
 int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err);
 /* RUN: `options_json` is an object that flow makes (limits, models without keys, runtime). */
 int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_json,
@@ -51,7 +53,7 @@ int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_
  * whose blob is gone, or a record that makes no sense, is an error. `other` (may be NULL) gets every
  * record but NODE and CHILD, in order; RUN after the root was made. SETTLE records add to the usage
  * sums (members "agent", "calls", "input_tokens", "cached_tokens", "output_tokens", "cost_nano",
- * "estimated", and "node": true when an llm_output carries the same usage). `ret_damage` (may be
+ * "estimated"): a call whose reply is an llm_output has none, the node carries its usage. `ret_damage` (may be
  * NULL) is filled on failure too: its offset is that of the record that is wrong, which is where
  * rlm_journal_cut can end the run. RLM_E_PARSE when the run has no RUN record, RLM_E_CORRUPT, RLM_E_VERSION, and those of
  * rlm_journal_read. */

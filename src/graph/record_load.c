@@ -193,6 +193,8 @@ static int load_child(struct loader *l, const rlm_json *record, rlm_error **err)
     if (!name.ptr) {
         return rlm_error_nomem(err);
     }
+    options.launch = rlm_json_int(rlm_json_get(record, "call"), 0);
+    options.launch_part = rlm_json_int(rlm_json_get(record, "part"), 0);
     int r = take_fields(l, record, start_fields, COUNT_OF(start_fields), &options, err);
     return r < 0 ? r : rlm_graph_add_child(parent, name.ptr, &options, &child, err);
 }
@@ -225,10 +227,26 @@ static int load_run(struct loader *l, const rlm_json *record, rlm_error **err)
     return 0;
 }
 
+static int load_edit(struct loader *l, const rlm_json *record, rlm_error **err)
+{
+    rlm_graph *g = find_agent(l, record, "agent");
+    rlm_str edit = rlm_json_text(rlm_json_get(record, "edit"), RLM_STR(""));
+    if (!g) {
+        return no_agent(record, "agent", err);
+    }
+    if (!rlm_str_is(edit, "reopen")) {
+        int shown = edit.len > 40 ? 40 : (int)edit.len;
+        return rlm_error_set(err, RLM_E_VERSION,
+                             "an edit of the unknown kind \"%.*s\": a newer rlmflow wrote it",
+                             shown, edit.ptr);
+    }
+    return rlm_graph_reopen(g, err);
+}
+
 static void load_settle(struct loader *l, const rlm_json *record)
 {
     rlm_graph *g = find_agent(l, record, "agent");
-    if (g && !rlm_json_bool(rlm_json_get(record, "node"), false)) {
+    if (g) {
         struct rlm_usage usage = take_usage(record);
         rlm_graph_add_usage(g, &usage);
     }
@@ -258,6 +276,9 @@ load_record(struct loader *l, enum rlm_record_kind kind, rlm_str payload, rlm_er
     if (kind == RLM_RECORD_CHILD) {
         return load_child(l, record, err);
     }
+    if (kind == RLM_RECORD_EDIT) {
+        return load_edit(l, record, err);
+    }
     load_settle(l, record);
     return 0;
 }
@@ -265,7 +286,7 @@ load_record(struct loader *l, enum rlm_record_kind kind, rlm_str payload, rlm_er
 static bool is_ours(enum rlm_record_kind kind)
 {
     return kind == RLM_RECORD_RUN || kind == RLM_RECORD_NODE || kind == RLM_RECORD_CHILD ||
-           kind == RLM_RECORD_SETTLE;
+           kind == RLM_RECORD_SETTLE || kind == RLM_RECORD_EDIT;
 }
 
 static int

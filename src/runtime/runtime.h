@@ -37,6 +37,7 @@ struct rlm_session_options {
     uint64_t exec_timeout_ms; /* a cell, while no host call is open; 0: no limit */
     uint64_t cpu_time_ms;     /* a cell, always; 0: no limit */
     uint64_t open_timeout_ms; /* until `ready`; 0: no limit */
+    int64_t last_call; /* ids of host calls begin behind it, as `open_json` says */
 };
 
 /* One host call as the worker made it. */
@@ -65,6 +66,7 @@ struct rlm_cell_finished {
     rlm_str traceback;      /* for the model, without paths of the host */
     const char *clock;      /* "exec_timeout" or "cpu_time" when that clock ended the cell, else NULL */
     const rlm_json *notes;  /* an array of texts, or NULL */
+    const rlm_json *bound, *unbound; /* arrays of the names that changed, or NULL */
 };
 
 /* How a session ended by itself or was killed. */
@@ -90,6 +92,9 @@ struct rlm_session_events {
 int rlm_session_open(rlm_runtime *r, const struct rlm_session_options *options,
                      const struct rlm_session_events *events, void *arg, rlm_session **ret_session,
                      rlm_error **err);
+/* The next cell finds this value (JSON of the encoding; it may name blobs) as RECOVERED. RLM_E_INVAL for
+ * a blob that is unknown. */
+int rlm_session_recover(rlm_session *s, rlm_str value_json, rlm_error **err);
 /* Runs a cell; the session must be ready and idle. */
 int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err);
 /* Hands over results of open calls, in this order. If a start/resume is outstanding they are kept

@@ -72,6 +72,7 @@ static void destroy(rlm_session *s)
     rlm_arena_free(s->arena);
     rlm_map_deinit(&s->blob_flags);
     rlm_buf_deinit(&s->cell_output);
+    rlm_buf_deinit(&s->recovered);
     rlm_buf_deinit(&s->results);
     rlm_buf_deinit(&s->death_message);
     free(s->open_calls.items);
@@ -129,6 +130,8 @@ static int prepare(rlm_session *s, const struct rlm_session_options *o, rlm_erro
     s->open_timeout_ms = o->open_timeout_ms;
     s->decoder = RLM_FRAME_DECODER_INIT;
     s->cell_output = RLM_BUF(RLM_SESSION_MAX_MESSAGE);
+    s->last_call_id = o->last_call;
+    s->recovered = RLM_BUF(MAX_FRAME_BYTES);
     s->results = RLM_BUF(MAX_FRAME_BYTES);
     s->out.frame = RLM_BUF(MAX_FRAME_BYTES);
     s->death_message = RLM_BUF(MAX_MESSAGE);
@@ -230,6 +233,20 @@ static int check_alive(const rlm_session *s, rlm_error **err)
                : 0;
 }
 
+int rlm_session_recover(rlm_session *s, rlm_str value_json, rlm_error **err)
+{
+    int r = check_alive(s, err);
+    if (r == 0) {
+        r = session_announce_blobs(s, value_json, err);
+    }
+    if (r < 0) {
+        return r;
+    }
+    rlm_buf_clear(&s->recovered);
+    rlm_buf_add_str(&s->recovered, value_json);
+    return rlm_buf_check(&s->recovered, err);
+}
+
 int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err)
 {
     int r = check_alive(s, err);
@@ -246,6 +263,10 @@ int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **er
     rlm_json_begin(&w, '{');
     rlm_json_member_int(&w, "cell", cell);
     rlm_json_member_str(&w, "code", code);
+    if (s->recovered.len) {
+        rlm_json_member_raw(&w, "recovered", rlm_buf_str(&s->recovered));
+        rlm_buf_deinit(&s->recovered);
+    }
     rlm_json_end(&w, '}');
     if ((r = session_send(s, RLM_FRAME_START, frame, err)) < 0) {
         return r;

@@ -122,6 +122,7 @@ struct rlm_session {
 
     int64_t last_call_id;
     RLM_VEC(int64_t) open_calls; /* ascending */
+    struct rlm_buf recovered;    /* JSON for the next cell; empty: none */
     struct rlm_buf results;      /* a `resume` in the making: header's room and its start */
     size_t n_results;
     bool woken;        /* the worker asked for the word */

@@ -139,12 +139,16 @@ static int finished(rlm_session *s, const rlm_json *message, rlm_error **err)
     struct rlm_cell_finished how = {
         .output = rlm_json_text(rlm_json_get(message, "output"), RLM_STR("")),
         .notes = rlm_json_get(message, "notes"),
+        .bound = rlm_json_get(message, "bound"),
+        .unbound = rlm_json_get(message, "unbound"),
     };
     int64_t omitted = rlm_json_int(rlm_json_get(message, "omitted"), 0);
     how.omitted_chars = omitted > 0 ? (uint64_t)omitted : 0;
     if (how.notes && !are_texts(how.notes)) {
         how.notes = NULL;
     }
+    how.bound = how.bound && are_texts(how.bound) ? how.bound : NULL;
+    how.unbound = how.unbound && are_texts(how.unbound) ? how.unbound : NULL;
     const rlm_json *error = rlm_json_get(message, "error");
     if (rlm_json_is(error, RLM_JSON_OBJECT)) {
         rlm_str type = rlm_json_text(rlm_json_get(error, "type"), RLM_STR_NONE);

@@ -1,0 +1,127 @@
+/* What the journal says of a run so far: the past that resume, restore and replay go by.
+ *
+ * rlm_past_load reads a run once: the graph, and for each agent what its sessions did. All texts are
+ * in arenas of the past's own. Nothing here acts; restore.c runs cells again, resume.c builds the run.
+ */
+#pragma once
+
+#include "base/hash.h"
+#include "flow/ledger.h"
+#include "graph/graph.h"
+#include "graph/journal.h"
+#include "runtime/runtime.h"
+
+/* The reason of a SESSION_ENDED whose namespace is not to be made again. */
+#define RLM_SESSION_GIVEN_UP "given up"
+
+/* The reply to one prompt of an llm_query. */
+struct rlm_past_reply {
+    int64_t part;
+    rlm_str text, finish_reason;
+    bool shrunk;
+};
+
+struct rlm_past_call {
+    int64_t id;
+    int64_t
+        first_id; /* when a restored cell made it again: the id it had at first, else the same */
+    char key[RLM_SHA256_HEX + 1]; /* rlm_host_call_key */
+    rlm_str name;
+    bool finished;  /* it was answered: with a value, or with an error */
+    bool delivered; /* and the session got that */
+    rlm_str value_json;
+    rlm_str error_type, error_reason, error_message;
+    RLM_VEC(struct rlm_past_reply) replies;
+    int64_t made_as; /* the id under which a session made it again; 0: not yet */
+};
+
+/* Results that were handed over together, in this order. */
+struct rlm_past_delivery {
+    struct rlm_past_call **calls;
+    size_t n_calls;
+};
+
+struct rlm_past_cell {
+    int64_t number;
+    int64_t session;
+    rlm_str code;
+    rlm_str recovered; /* the value of RECOVERED that it got (JSON), or empty */
+    rlm_str answer;    /* that was accepted from it; valid if `answered` */
+    bool answered;
+    uint32_t action;            /* seq of its exec_action */
+    const struct rlm_node *end; /* its observation or done_output; NULL: in flight */
+    bool broken;                /* its session ended in it, or it was not finished when the
+                                          * run went on: its effects are in no namespace */
+    RLM_VEC(struct rlm_past_call *) calls; /* in the order in which they were made */
+    RLM_VEC(struct rlm_past_delivery) deliveries;
+};
+
+struct rlm_past_session {
+    int64_t number;
+    bool outside;  /* its effects */
+    bool given_up; /* its namespace was not to be made again, and the model was told so */
+    RLM_VEC(int64_t) restored; /* cells of earlier sessions that ran again in it */
+};
+
+struct rlm_past {
+    rlm_graph *graph;
+    rlm_arena *arena;
+    RLM_VEC(struct rlm_past_session) sessions;
+    RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
+    int64_t last_call;
+};
+
+/* A model call that was reserved and never settled: its reply is lost, but may have been billed. */
+struct rlm_lost_ask {
+    int64_t ask;
+    rlm_str agent_id;
+    struct rlm_reservation held;
+};
+
+struct rlm_past_run {
+    rlm_graph *root;
+    struct rlm_map agents; /* agent id -> struct rlm_past */
+    RLM_VEC(struct rlm_lost_ask) lost_asks;
+    RLM_VEC(rlm_str) input_lists; /* payloads of INPUT_LIST records */
+    rlm_str options;              /* JSON of the last RUN or RESUMED record */
+    rlm_str first_options;        /* of the RUN record */
+    int64_t last_ask;
+    int64_t elapsed_ms; /* in which the engine ran the tree */
+    bool has_ended;     /* the last drive ended in order */
+    rlm_arena *arena;
+};
+
+/* `blobs` are the run's; they learn of every blob that the run names. Errors are those of rlm_record_load. Free with rlm_past_free. */
+int rlm_past_load(const char *path,
+                  rlm_blobs *blobs,
+                  struct rlm_past_run **ret_past,
+                  struct rlm_journal_damage *ret_damage,
+                  rlm_error **err);
+/* The graph goes too unless it was taken (`root` set to NULL). NULL allowed. */
+void rlm_past_free(struct rlm_past_run *past);
+
+/* Moves an agent's past out; it goes by `g`, which stands for the same agent, from now on. NULL when its
+ * sessions did nothing. The caller frees it. */
+struct rlm_past *rlm_past_take(struct rlm_past_run *past, rlm_graph *g);
+void rlm_past_agent_free(struct rlm_past *past);
+
+/* The first call of the cell with the key of `call` that has not been made again, or NULL. */
+struct rlm_past_call *rlm_past_match(const struct rlm_past_cell *cell,
+                                     const struct rlm_host_call *call);
+/* The recorded answer, under the id under which the call was made again. Borrowed. */
+struct rlm_call_result rlm_past_result(const struct rlm_past_call *call);
+/* No call of the cell has been made again. */
+void rlm_past_forget_calls(struct rlm_past_cell *cell);
+
+struct rlm_past *rlm_past_of(const struct rlm_past_run *past, const rlm_graph *g);
+struct rlm_past_cell *rlm_past_cell(const struct rlm_past *past, int64_t number);
+/* The last session, or NULL when there was none. */
+const struct rlm_past_session *rlm_past_session(const struct rlm_past *past);
+/* The cell that was running when the run stopped, or NULL. */
+struct rlm_past_cell *rlm_past_in_flight(const struct rlm_past *past);
+/* The cells whose effects the last session's namespace shows, oldest first, without one in flight: a
+ * list that the caller frees. RLM_E_NOMEM. */
+int rlm_past_namespace(const struct rlm_past *past,
+                       struct rlm_past_cell ***ret_cells,
+                       size_t *ret_n,
+                       rlm_error **err);

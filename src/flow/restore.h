@@ -1,0 +1,39 @@
+/* Restore: a new session is brought to where an earlier one was, by running its cells again.
+ *
+ * One mechanism for a resumed run, a worker that died, and an edited graph. The cells run in order,
+ * under the same limits; no model, tool or child is reached: a host call is matched with a recorded
+ * one by its key (and by how many equal ones came before it in the cell), and gets the recorded
+ * answer, in the recorded order of delivery. A cell that was in flight goes on: when all that had been
+ * delivered is delivered again, the rest of it is live, and a call that had been made and not
+ * answered is taken up again.
+ *
+ * A cell that prints something else is told to the model. One that makes other calls ends the
+ * restore: the session is made anew without that cell and those behind it, and the model is told
+ * what is gone.
+ */
+#pragma once
+
+#include "flow/past.h"
+#include "flow/run.h"
+
+/* Decides what becomes of an agent's last session and of a cell in flight. Takes `past`. The agent is
+ * scheduled by the caller. False: the run has failed. */
+bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
+void rlm_restore_free(struct rlm_restore *restore);
+
+/* The numbers of the cells that are about to run again, for SESSION_OPENED. */
+const int64_t *rlm_restore_cells(const struct rlm_restore *restore, size_t *ret_n);
+/* The last cell was in flight and goes on: the session is needed now. */
+bool rlm_restore_goes_on(const struct rlm_restore *restore);
+
+/* The events of a session that is being restored. */
+void rlm_restore_ready(struct rlm_agent *agent);
+void rlm_restore_suspended(struct rlm_agent *agent,
+                           const struct rlm_host_call *calls,
+                           size_t n_calls);
+void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finished *how);
+void rlm_restore_died(struct rlm_agent *agent, const struct rlm_session_death *how);
+
+/* A cell that was in flight and does not run again: when its children have ended, its observation.
+ * True while it waits. */
+bool rlm_interrupted_wait(struct rlm_agent *agent);

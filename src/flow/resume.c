@@ -1,0 +1,247 @@
+/* A run goes on from its journal.
+ *
+ * past.c reads what there is; here the run is built from it: the ledger with what was lost still charged,
+ * an agent for every graph, and for each that has not ended a plan for its session (restore.c). Then
+ * the loop takes their steps as in any run: the step machine decides by the graph alone.
+ */
+#include "flow/past.h"
+#include "flow/restore.h"
+#include "flow/run.h"
+#include "graph/record.h"
+
+#include <stdio.h>
+
+static struct rlm_agent *agent_of(const rlm_run *run, const rlm_graph *g)
+{
+    return rlm_map_get(&run->agents, rlm_str_of(g->agent_id));
+}
+
+/* The calls whose replies are lost may have been billed: they are charged at their bound. */
+static int charge_lost(rlm_run *run, const struct rlm_past_run *past)
+{
+    for (size_t i = 0; i < past->lost_asks.len; i++) {
+        const struct rlm_lost_ask *lost = &past->lost_asks.items[i];
+        struct rlm_agent *agent = rlm_map_get(&run->agents, lost->agent_id);
+        struct rlm_usage usage = {
+            .calls = 1,
+            .input_tokens = lost->held.input_tokens,
+            .output_tokens = lost->held.output_tokens,
+            .cost_nano = lost->held.cost_nano,
+            .estimated = 1,
+        };
+        if (!agent) {
+            continue;
+        }
+        struct rlm_ask_options of = {.agent = agent};
+        rlm_graph_add_usage(agent->graph, &usage);
+        int r = rlm_record_settle(&of, lost->ask, &usage, NULL, false);
+        if (r < 0) {
+            return r;
+        }
+    }
+    run->ledger.settled = run->root->total;
+    return 0;
+}
+
+static int make_agents(rlm_run *run, rlm_error **err)
+{
+    for (rlm_graph *g = run->root; g; g = rlm_graph_next(run->root, g)) {
+        struct rlm_agent *agent, *parent = g->parent ? agent_of(run, g->parent) : NULL;
+        int r = rlm_agent_new(run, g, parent, &agent, err);
+        if (r < 0) {
+            return r;
+        }
+        if (!agent->model) {
+            return rlm_error_set(err, RLM_E_INVAL,
+                                 "agent %s was asked with the model \"%.*s\", which is not "
+                                 "configured; give it as it was, or under this name another one",
+                                 g->agent_id, RLM_FMT(g->model));
+        }
+        agent->state = rlm_graph_finished(g) ? RLM_AGENT_FINISHED : RLM_AGENT_READY;
+        for (size_t i = 0; i < g->children.len; i++) {
+            int number, end = 0;
+            const char *name = g->children.items[i]->name;
+            if (sscanf(name, "child%d%n", &number, &end) == 1 && !name[end] &&
+                number >= agent->default_names) {
+                agent->default_names = number + 1;
+            }
+        }
+    }
+    return 0;
+}
+
+/* Takes up what the agent's sessions did. */
+static bool take_past(struct rlm_agent *agent, struct rlm_past_run *past_run)
+{
+    struct rlm_past *past = rlm_past_take(past_run, agent->graph);
+    if (!past) {
+        return true;
+    }
+    const struct rlm_past_session *session = rlm_past_session(past);
+    struct rlm_past_cell *last = past->cells.len ? past->cells.items[past->cells.len - 1] : NULL;
+    agent->sessions = session ? (int)session->number : 0;
+    agent->last_call = past->last_call;
+    agent->cell = last ? last->number : 0;
+    if (last && !last->end && last->answered) {
+        /* The answer was accepted, and stands. */
+        agent->answer = rlm_strndup(last->answer.ptr, last->answer.len);
+        agent->answer_len = last->answer.len;
+        rlm_past_agent_free(past);
+        return agent->answer != NULL;
+    }
+    return rlm_restore_plan(agent, past);
+}
+
+static bool revive(struct rlm_agent *agent, struct rlm_past_run *past)
+{
+    if (rlm_agent_finished(agent)) {
+        return true;
+    }
+    if (!agent->graph->nodes.len) {
+        struct rlm_node query = {.type = RLM_USER_QUERY, .content = agent->graph->query};
+        if (!rlm_agent_append(agent, &query)) {
+            return false;
+        }
+    }
+    if (!take_past(agent, past)) {
+        return false;
+    }
+    rlm_run_schedule(agent);
+    return true;
+}
+
+/* A run that a limit or a failure ended goes on as if it had not. */
+static int reopen(rlm_run *run, const struct rlm_resume_options *options, rlm_error **err)
+{
+    if (!rlm_graph_finished(run->root)) {
+        return 0;
+    }
+    if (rlm_str_is(rlm_graph_reason(run->root), "answered")) {
+        return rlm_error_set(err, RLM_E_INVAL,
+                             "the run %s has ended with an answer: there is nothing to resume",
+                             options->journal);
+    }
+    int r = rlm_graph_reopen(run->root, err);
+    return r < 0 ? r : rlm_record_reopen(run->journal, run->root, err);
+}
+
+static int build(rlm_run *run,
+                 const struct rlm_resume_options *options,
+                 struct rlm_past_run *past,
+                 rlm_error **err)
+{
+    run->root = rlm_steal(&past->root);
+    run->last_ask = past->last_ask;
+    run->earlier_ms = past->elapsed_ms;
+    int r = reopen(run, options, err);
+    if (r < 0 || (r = make_agents(run, err)) < 0 ||
+        (r = rlm_inputs_reopen(run, past->input_lists.items, past->input_lists.len, err)) < 0) {
+        return r;
+    }
+    if (rlm_record_resumed(run) < 0 || charge_lost(run, past) < 0) {
+        return 0; /* the run has failed and says so */
+    }
+    rlm_run_start_clock(run);
+    rlm_run_emit(run, RLM_EVENT_GRAPH_CREATED, run->root, NULL, RLM_STR_NONE);
+    for (rlm_graph *g = run->root; g; g = rlm_graph_next(run->root, g)) {
+        if (!revive(agent_of(run, g), past)) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int rlm_flow_resume(rlm_flow *flow,
+                    const struct rlm_resume_options *options,
+                    const struct rlm_run_events *events,
+                    void *arg,
+                    rlm_run **ret_run,
+                    rlm_error **err)
+{
+    struct rlm_journal_options journal = {.sync = options->sync};
+    struct rlm_journal_damage damage = {.offset = -1};
+    struct rlm_past_run *past = NULL;
+    rlm_run *run;
+    int r = rlm_run_new(flow, events, arg, &run, err);
+    if (r < 0) {
+        return r;
+    }
+    run->sync = options->sync;
+    run->restore = options->restore;
+    r = rlm_journal_open(run->loop, options->journal, &journal, options->cut, &run->journal,
+                         &damage, err);
+    if (r == 0) {
+        run->blobs = rlm_journal_blobs(run->journal);
+        r = rlm_past_load(options->journal, run->blobs, &past, NULL, err);
+    }
+    if (r == 0) {
+        r = rlm_run_set_program(run, options->program, err);
+    }
+    if (r == 0) {
+        if (damage.offset >= 0) {
+            rlm_run_notice(
+                run,
+                "the journal's end was damaged: the %lld bytes from byte %lld on are cut "
+                "off",
+                (long long)damage.lost_bytes, (long long)damage.offset);
+        }
+        r = build(run, options, past, err);
+    }
+    rlm_past_free(past);
+    if (r < 0) {
+        rlm_run_free(run);
+        return r;
+    }
+    rlm_run_poke(run);
+    *ret_run = run;
+    return 0;
+}
+
+/* ---- what a program keeps with its run ---- */
+
+struct program_reading {
+    rlm_arena *arena;
+    const rlm_json *program; /* in the arena */
+};
+
+static int
+find_program(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload, rlm_error **err)
+{
+    struct program_reading *reading = arg;
+    const rlm_json *record;
+    (void)offset;
+    if (kind != RLM_RECORD_RUN && kind != RLM_RECORD_RESUMED) {
+        return 0;
+    }
+    rlm_str copy = rlm_arena_copy(reading->arena, payload);
+    int r = copy.ptr ? rlm_json_parse(reading->arena, copy, &record, err) : rlm_error_nomem(err);
+    if (r == 0) {
+        const rlm_json *program = rlm_json_get(rlm_json_get(record, "options"), "program");
+        reading->program = program ? program : reading->program;
+    }
+    return r;
+}
+
+int rlm_run_read_program(const char *journal,
+                         void (*member)(void *arg, rlm_str key, rlm_str value),
+                         void *arg,
+                         rlm_error **err)
+{
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    struct program_reading reading = {.arena = arena};
+    if (!arena) {
+        return rlm_error_nomem(err);
+    }
+    int r = rlm_journal_read(journal, find_program, &reading, NULL, err);
+    for (uint32_t i = 0; r == 0 && reading.program && i < reading.program->count; i++) {
+        const struct rlm_json_member *m = &reading.program->members[i];
+        bool list = m->value.type == RLM_JSON_ARRAY;
+        for (uint32_t k = 0; k < (list ? m->value.count : 1); k++) {
+            const rlm_json *value = list ? rlm_json_at(&m->value, k) : &m->value;
+            if (value->type == RLM_JSON_STRING) {
+                member(arg, m->key, value->text);
+            }
+        }
+    }
+    return r;
+}
