@@ -35,7 +35,7 @@ static inline void fuzz_piece(void *arg, rlm_str text)
 static inline int fuzz_event(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct fuzz_stream *f = arg;
-    int r = f->dialect->event(&f->stream, event, data, err);
+    int r = rlm_dialect_event(f->dialect, &f->stream, event, data, err);
     return r < 0 ? r : f->stream.refused || f->stream.over;
 }
 
@@ -77,7 +77,7 @@ static inline void fuzz_dialect(const struct rlm_dialect *dialect, rlm_str bytes
     rlm_stream_init(&f.stream);
     f.stream.piece = fuzz_piece;
     f.stream.arg = &f;
-    r = dialect->whole(&f.stream, bytes, &whole_err);
+    r = rlm_dialect_whole(dialect, &f.stream, bytes, &whole_err);
     fuzz_check(&f, r, whole_err);
 
     struct rlm_refusal refusal = {0};
