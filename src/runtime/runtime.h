@@ -157,6 +157,6 @@ struct rlm_runtime_ops {
     void (*free)(rlm_runtime *r);
 };
 
-/* worker/worker.py, compiled in. */
+/* The parts of worker/, joined and compiled in. */
 extern const char rlm_worker_source[];
 extern const size_t rlm_worker_source_size;
