@@ -525,6 +525,18 @@ static void finish_at_limit(struct rlm_agent *agent, const char *reason)
     rlm_agent_finish(agent, reason, RLM_STR(""), RLM_STR(""), rlm_str_of(text));
 }
 
+/* The first launch all of whose children have ended; 0: none. */
+static int64_t ended_launch(const struct rlm_agent *agent)
+{
+    for (size_t i = 0; i < agent->calls.len; i++) {
+        const struct rlm_call *call = agent->calls.items[i];
+        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
+            return call->id;
+        }
+    }
+    return 0;
+}
+
 void rlm_agent_step(struct rlm_agent *agent)
 {
     if (rlm_agent_finished(agent)) {
@@ -537,18 +549,11 @@ void rlm_agent_step(struct rlm_agent *agent)
     if (agent->results.len) {
         rlm_calls_deliver(agent);
     }
-    struct rlm_open_launch launches[64];
     struct rlm_open_calls open = {
         .cell = agent->cell_open,
         .asking = agent->ask != NULL,
-        .launches = launches,
+        .ended_launch = ended_launch(agent),
     };
-    for (size_t i = 0; i < agent->calls.len && open.n_launches < 64; i++) {
-        const struct rlm_call *call = agent->calls.items[i];
-        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
-            launches[open.n_launches++] = (struct rlm_open_launch){call->id, call->parts_left};
-        }
-    }
     struct rlm_account account = {.refused = agent->refused,
                                   .last_affordable = agent->last_affordable};
     struct rlm_step step = rlm_step_next(agent->graph, &open, &agent->run->flow->limits, &account);
