@@ -233,12 +233,7 @@ int rlm_record_settle(struct rlm_agent *agent,
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, agent);
     rlm_json_member_int(&w, "ask", ask);
-    rlm_json_member_int(&w, "calls", usage->calls);
-    rlm_json_member_int(&w, "input_tokens", usage->input_tokens);
-    rlm_json_member_int(&w, "cached_tokens", usage->cached_tokens);
-    rlm_json_member_int(&w, "output_tokens", usage->output_tokens);
-    rlm_json_member_int(&w, "cost_nano", usage->cost_nano);
-    rlm_json_member_int(&w, "estimated", usage->estimated);
+    rlm_record_put_usage(&w, usage);
     rlm_json_member_bool(&w, "node", at_node);
     rlm_json_end(&w, '}');
     return commit(agent->run, RLM_RECORD_SETTLE, &buf);
@@ -325,6 +320,7 @@ char *rlm_record_options(const rlm_run *run)
     rlm_json_member_int(&w, "workers", l->workers);
     rlm_json_member_int(&w, "max_live", l->max_live);
     rlm_json_member_int(&w, "max_agents", l->max_agents);
+    rlm_json_member_int(&w, "max_input_bytes", l->max_input_bytes);
     rlm_json_end(&w, '}');
     rlm_json_key(&w, "models");
     rlm_json_begin(&w, '{');
