@@ -366,7 +366,6 @@ TEST(reads_of_absent_or_other_values)
     CHECK(rlm_json_bool(rlm_json_at(v, 3), true) && !rlm_json_bool(NULL, false));
     CHECK_INT(rlm_json_int(rlm_json_at(v, 0), -5), -5);
     CHECK_INT(rlm_json_int(NULL, -5), -5);
-    CHECK(rlm_json_double(rlm_json_at(v, 0), 2.5) == 2.5 && rlm_json_double(NULL, 2.5) == 2.5);
 }
 
 TEST(read_int)
@@ -404,31 +403,6 @@ TEST(read_int)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK_INT(rlm_json_int(parse(cases[i].text), 77), cases[i].value);
     }
-}
-
-TEST(read_double)
-{
-    CHECK(rlm_json_double(parse("0"), 1) == 0 && !signbit(rlm_json_double(parse("0"), 1)));
-    CHECK(signbit(rlm_json_double(parse("-0.0"), 1)));
-    CHECK(rlm_json_double(parse("3.14159"), 0) == 3.14159);
-    CHECK(rlm_json_double(parse("-0.00125e3"), 0) == -1.25);
-    CHECK(rlm_json_double(parse("1.7976931348623157e308"), 0) == 0x1.fffffffffffffp1023);
-    CHECK(rlm_json_double(parse("5e-324"), 0) == 0x1p-1074);
-    CHECK(rlm_json_double(parse("2.4703282292062327e-324"), 1) == 0);
-    CHECK(rlm_json_double(parse("1e999"), 0) == HUGE_VAL);
-    CHECK(rlm_json_double(parse("-1e99999999999999999999"), 0) == -HUGE_VAL);
-    CHECK(rlm_json_double(parse("1e-99999999999999999999"), 1) == 0);
-    CHECK(rlm_json_double(parse("9007199254740993"), 0) == 9007199254740992.0);
-    /* What decides about rounding stands behind the 900th digit. */
-    rlm_auto_buf struct rlm_buf b = RLM_BUF(5000);
-    rlm_buf_adds(&b, "9007199254740993.");
-    add_times(&b, "0", 900);
-    rlm_buf_adds(&b, "1");
-    CHECK(rlm_json_double(parse_str(rlm_buf_str(&b)), 0) == 9007199254740994.0);
-    rlm_buf_clear(&b);
-    add_times(&b, "1", 1000);
-    rlm_buf_adds(&b, "e-999");
-    CHECK(rlm_json_double(parse_str(rlm_buf_str(&b)), 0) == 1.0 + 1.0 / 9);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -522,6 +496,15 @@ TEST(write_keeps_to_the_buffers_maximum)
     CHECK_INT(b.status, 0);
 }
 
+/* What a reader makes of it that knows no locale. */
+static double read_back(const struct rlm_buf *b)
+{
+    static locale_t plain;
+    plain = plain ? plain : newlocale(LC_ALL_MASK, "C", NULL);
+    CHECK_INT(parse_str(rlm_buf_str(b))->type, RLM_JSON_NUMBER);
+    return strtod_l(b->ptr, NULL, plain);
+}
+
 static void check_double(double number, const char *expected)
 {
     rlm_auto_buf struct rlm_buf b = RLM_BUF(100);
@@ -529,7 +512,7 @@ static void check_double(double number, const char *expected)
     rlm_json_put_double(&w, number);
     CHECK_STR(rlm_buf_str(&b), expected);
     if (isfinite(number)) {
-        double back = rlm_json_double(parse_str(rlm_buf_str(&b)), (double)NAN);
+        double back = read_back(&b);
         CHECK(memcmp(&back, &number, sizeof back) == 0);
     }
 }
@@ -576,7 +559,7 @@ TEST(write_doubles_of_any_bits)
             rlm_auto_buf struct rlm_buf b = RLM_BUF(100);
             struct rlm_json_writer w = {.buf = &b};
             rlm_json_put_double(&w, number);
-            double back = rlm_json_double(parse_str(rlm_buf_str(&b)), (double)NAN);
+            double back = read_back(&b);
             CHECK(memcmp(&back, &number, sizeof back) == 0);
         }
     }
@@ -612,7 +595,6 @@ TEST(numbers_do_not_depend_on_the_locale)
     snprintf(text, sizeof text, "%.1f", 1.5);
     CHECK_TEXT(text, "1,5");
     check_doubles();
-    CHECK(rlm_json_double(parse("3.25e1"), 0) == 32.5);
 }
 
 TEST(write_ints)

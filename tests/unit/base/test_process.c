@@ -63,6 +63,18 @@ static rlm_process *start_script(rlm_loop *loop, const char *script, struct endi
     return p;
 }
 
+/* Reads a line with a process id. */
+static pid_t read_pid(int fd)
+{
+    char text[16] = "";
+    for (size_t len = 0; len < sizeof text - 1 && read(fd, text + len, 1) == 1; len++) {
+        if (text[len] == '\n') {
+            break;
+        }
+    }
+    return atoi(text);
+}
+
 /* Reads to the end; closes. */
 static const char *read_all(int fd)
 {
@@ -140,11 +152,10 @@ TEST(process_keeps_the_run_going_and_is_signalled)
     CHECK(rlm_loop_dispatch(loop));
     CHECK(rlm_process_alive(p));
     CHECK_INT(e.calls, 0);
-    rlm_process_signal(p, SIGINT);
+    rlm_process_signal_group(p, SIGINT);
     rlm_loop_run(loop);
     CHECK_INT(e.calls, 1);
     CHECK_INT(e.how.signal, SIGINT);
-    rlm_process_signal(p, SIGKILL);
     rlm_process_signal_group(p, SIGKILL);
     rlm_process_free(p);
     rlm_process_free(NULL);
@@ -169,10 +180,9 @@ TEST(process_free_kills_the_group_and_leaves_no_zombie)
     rlm_loop *loop = make_loop();
     struct ending e;
     int out;
-    rlm_process *p = start_script(loop, "sleep 1000 & echo $!; trap '' TERM; wait", &e, &out);
-    char text[32] = "";
-    CHECK(read(out, text, sizeof text - 1) > 0);
-    pid_t grandchild = atoi(text), child = rlm_process_pid(p);
+    rlm_process *p =
+        start_script(loop, "echo $$; sleep 1000 & echo $!; trap '' TERM; wait", &e, &out);
+    pid_t child = read_pid(out), grandchild = read_pid(out);
     CHECK(grandchild > 1 && kill(grandchild, 0) == 0);
     rlm_process_free(p);
     rlm_loop_free(loop);
@@ -187,8 +197,8 @@ TEST(process_free_after_an_unseen_end_ends_what_is_left_of_its_group)
     rlm_loop *loop = make_loop();
     struct ending e;
     int out;
-    rlm_process *p = start_script(loop, "sleep 1000 & echo $!", &e, &out);
-    wait_until_gone(rlm_process_pid(p));
+    rlm_process *p = start_script(loop, "echo $$; sleep 1000 & echo $!", &e, &out);
+    wait_until_gone(read_pid(out));
     rlm_process_free(p);
     pid_t grandchild = atoi(read_all(out));
     wait_until_gone(grandchild);
@@ -557,7 +567,7 @@ TEST(process_cpu_time_grows_and_counts_children)
     CHECK_INT(read(out, text, 5), 5);
     int64_t cpu_ms = rlm_process_cpu_ms(p);
     CHECK(cpu_ms >= 10 && cpu_ms < 30000);
-    rlm_process_signal(p, SIGKILL);
+    rlm_process_signal_group(p, SIGKILL);
     rlm_loop_run(loop);
     CHECK(rlm_process_cpu_ms(p) >= 10);
     rlm_process_free(p);
@@ -581,10 +591,9 @@ TEST(process_dies_with_its_parent)
     if (pid == 0) {
         rlm_loop *loop = make_loop();
         struct ending e;
-        const char *const argv[] = {"sleep", "1000", NULL};
-        rlm_process *p =
-            start(loop, &(struct rlm_process_options){.argv = argv, .env = plain_env}, &e);
-        pid_t child = rlm_process_pid(p);
+        int child_out;
+        start_script(loop, "echo $$; exec sleep 1000", &e, &child_out);
+        pid_t child = read_pid(child_out);
         CHECK(write(out[1], &child, sizeof child) == sizeof child);
         raise(SIGKILL);
     }
@@ -602,7 +611,6 @@ TEST(process_is_left_alone_by_a_fork_of_the_host)
     rlm_process *p = start(loop, &(struct rlm_process_options){.argv = argv, .env = plain_env}, &e);
     pid_t pid = fork();
     if (pid == 0) {
-        rlm_process_signal(p, SIGKILL);
         rlm_process_signal_group(p, SIGKILL);
         rlm_process_free(p);
         rlm_loop_free(loop);
@@ -611,7 +619,7 @@ TEST(process_is_left_alone_by_a_fork_of_the_host)
     int status = -1;
     waitpid(pid, &status, 0);
     CHECK_INT(status, 0);
-    rlm_process_signal(p, SIGTERM);
+    rlm_process_signal_group(p, SIGTERM);
     rlm_loop_run(loop);
     CHECK_INT(e.how.signal, SIGTERM);
     rlm_process_free(p);
