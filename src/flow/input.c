@@ -2,7 +2,6 @@
  * blobs; files are read on the pool.
  */
 #include "flow/input.h"
-#include "graph/record.h"
 
 #include <fcntl.h>
 

@@ -1,7 +1,6 @@
 #include "flow/prompt.h"
 
 #include "base/utf8.h"
-#include "graph/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>

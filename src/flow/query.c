@@ -3,7 +3,6 @@
  * Each prompt is one ask on the account of the agent that calls. A failed prompt of a batch is a
  * Failure in its slot; of a single query it is an exception.
  */
-#include "base/utf8.h"
 #include "flow/run.h"
 
 enum { PROMPTS_MAX = 100000, PROMPT_MAX = 64 * 1024 * 1024 };

@@ -285,7 +285,7 @@ static void inputs_taken(rlm_run *run, const char *inputs_json, rlm_error *error
     }
 }
 
-static int check(const rlm_flow *flow, const struct rlm_run_options *options, rlm_error **err)
+static int check(const struct rlm_run_options *options, rlm_error **err)
 {
     if (!options->query.len) {
         return rlm_error_set(err, RLM_E_INVAL, "the query is empty; say what the agent shall do");
@@ -308,7 +308,7 @@ int rlm_run_start(rlm_flow *flow,
                   rlm_run **ret_run,
                   rlm_error **err)
 {
-    int r = check(flow, options, err);
+    int r = check(options, err);
     if (r < 0) {
         return r;
     }

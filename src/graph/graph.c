@@ -2,8 +2,6 @@
 
 #include "base/loop.h"
 
-#include <limits.h>
-#include <stdio.h>
 
 static const char *const tags[] = {
     [RLM_USER_QUERY] = "user_query",
@@ -273,7 +271,6 @@ int rlm_graph_append(rlm_graph *g,
     }
     *slot = copy;
     g->turns += copy->type == RLM_LLM_OUTPUT;
-    g->root->n_nodes++;
     rlm_graph_add_usage(g, &copy->usage);
     if (ret_node) {
         *ret_node = copy;

@@ -42,7 +42,6 @@ struct rlm_graph {
     int turns;                     /* llm_output nodes */
     /* of the root only */
     struct rlm_map agents; /* agent_id -> graph */
-    uint64_t n_nodes;
     char graph_id[36]; /* "g_" and 32 hexadecimal digits */
 };
 

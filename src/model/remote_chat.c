@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "model/hub.h"
 
-#include <stdio.h>
 
 enum {
     MAX_REQUEST_BYTES = 512 * 1024 * 1024,

@@ -508,11 +508,6 @@ void rlm_schema_free(rlm_schema *s)
     free(s);
 }
 
-rlm_str rlm_schema_json(const rlm_schema *s)
-{
-    return s->text;
-}
-
 const rlm_json *rlm_schema_root(const rlm_schema *s)
 {
     return s->json;

@@ -89,11 +89,13 @@ static void load(const uint8_t *bytes, size_t size)
     rlm_graph *g = NULL;
     char *note = NULL;
     if (rlm_graph_load(path, &g, &note, NULL) == 0) {
-        size_t nodes = 0;
         for (rlm_graph *at = g; at; at = rlm_graph_next(g, at)) {
-            nodes += at->nodes.len;
+            int turns = 0;
+            for (size_t i = 0; i < at->nodes.len; i++) {
+                turns += at->nodes.items[i]->type == RLM_LLM_OUTPUT;
+            }
+            check(turns == at->turns, "another number of turns than replies");
         }
-        check(nodes == g->n_nodes, "a node is in no graph of the tree");
         rlm_graph_free(g);
         free(note);
     }
