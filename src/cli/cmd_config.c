@@ -71,6 +71,7 @@ static int run(struct options *o)
                  place.api == RLM_API_ANTHROPIC ? "Anthropic" : "OpenAI",
                  place.key ? "" : ", without a key");
     }
+    models_forget(&p);
     return 0;
 }
 

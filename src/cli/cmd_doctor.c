@@ -206,10 +206,13 @@ static bool check_models(const struct options *o)
     if (!name) {
         put(false, "model",
             "none is chosen: say --model NAME, RLMFLOW_MODEL, or model = \"NAME\" in rlmflow.toml");
-        return false;
+        fine = false;
+    } else {
+        fine = check_model(o, &p, name) && fine;
+        fine = (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
     }
-    fine = check_model(o, &p, name) && fine;
-    return (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
+    models_forget(&p);
+    return fine;
 }
 
 /* ---- state ---- */

@@ -35,6 +35,7 @@ static int check_limits(const struct rlm_limits *l, rlm_error **err)
         {"workers", l->workers, 1},
         {"max_live", l->max_live, 1},
         {"max_agents", l->max_agents, 1},
+        {"max_input_size", l->max_input_bytes, 1},
     };
     for (size_t i = 0; i < sizeof at_least / sizeof *at_least; i++) {
         if (at_least[i].value < at_least[i].least) {

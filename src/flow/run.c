@@ -37,6 +37,7 @@ void rlm_run_fail(rlm_run *run, rlm_error *err)
     if (!run->stopping) {
         set_text(&run->reason, "failed");
         set_text(&run->message, rlm_error_message(err));
+        run->error = rlm_steal(&err);
         run->stopping = true;
         rlm_run_poke(run);
     }
@@ -143,6 +144,7 @@ static void end(rlm_run *run)
     }
     run->ended = true;
     run->stopping = true;
+    atomic_store(&run->reads_canceled, true);
     drop_all(run);
     rlm_record_end(run);
     if (run->events.ended) {
@@ -223,7 +225,12 @@ static void time_is_over(void *arg)
 {
     rlm_run *run = arg;
     struct rlm_agent *root = rlm_map_get(&run->agents, RLM_STR("root"));
-    if (root && !rlm_agent_finished(root)) {
+    if (!root && !run->stopping) {
+        set_text(&run->reason, "time");
+        set_text(&run->message, "max_time passed while the inputs were taken in");
+        run->stopping = true;
+        rlm_run_poke(run);
+    } else if (root && !rlm_agent_finished(root)) {
         rlm_agent_finish(root, "time", RLM_STR(""), RLM_STR(""), RLM_STR("max_time passed"));
     }
 }
@@ -267,10 +274,6 @@ static void inputs_taken(rlm_run *run, const char *inputs_json, rlm_error *error
     rlm_error *err = error;
     int r = error ? rlm_error_code(error) : 0;
     if (r == 0) {
-        run->started_ms = rlm_now_ms();
-        if (run->time_limit) {
-            rlm_timer_set(run->time_limit, (uint64_t)run->flow->limits.max_time_ms);
-        }
         struct rlm_graph_options options = {
             .agent_id = "root",
             .query = {run->query, run->query_len},
@@ -337,6 +340,10 @@ int rlm_run_start(rlm_flow *flow,
         rlm_run_free(run);
         return rlm_error_nomem(err);
     }
+    run->started_ms = rlm_now_ms();
+    if (run->time_limit) {
+        rlm_timer_set(run->time_limit, (uint64_t)flow->limits.max_time_ms);
+    }
     struct rlm_journal_options journal = {.sync = options->sync};
     if (options->journal) {
         r = rlm_journal_create(run->loop, options->journal, &journal, &run->journal, err);
@@ -395,6 +402,7 @@ void rlm_run_free(rlm_run *run)
         run->stopping = true;
         drop_all(run);
     }
+    atomic_store(&run->reads_canceled, true);
     size_t pos = 0;
     void *agent;
     while (rlm_map_next(&run->agents, &pos, NULL, &agent)) {
@@ -418,7 +426,9 @@ void rlm_run_free(rlm_run *run)
     rlm_timer_free(run->ask_timer);
     rlm_timer_free(run->idle_timer);
     rlm_timer_free(run->time_limit);
-    if (run->journal) {
+    if (run->journal && rlm_journal_records(run->journal) == 0) {
+        rlm_journal_discard(run->journal);
+    } else if (run->journal) {
         rlm_journal_close(run->journal);
     } else if (run->blobs) {
         rlm_blobs_free(run->blobs);
@@ -428,6 +438,7 @@ void rlm_run_free(rlm_run *run)
     free(run->output_schema);
     free(run->reason);
     free(run->message);
+    rlm_error_free(run->error);
     run->flow->runs--;
     free(run);
 }
@@ -461,6 +472,11 @@ const char *rlm_run_reason(const rlm_run *run)
 const char *rlm_run_message(const rlm_run *run)
 {
     return run->message ? run->message : "";
+}
+
+const rlm_error *rlm_run_error(const rlm_run *run)
+{
+    return run->error;
 }
 
 struct rlm_usage rlm_run_usage(const rlm_run *run)

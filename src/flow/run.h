@@ -141,12 +141,14 @@ struct rlm_run {
 
     struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
     int reads;                 /* files of directories that are being read on the pool */
+    atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     uint64_t started_ms;
     rlm_timer *time_limit;
     bool stopping;
     bool ended;
     char *reason;
     char *message;
+    rlm_error *error; /* what rlm_run_fail got */
 };
 
 /* ---- run.c ---- */
@@ -226,6 +228,8 @@ void rlm_host_call_raise(struct rlm_agent *agent,
 void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message);
 /* Gives up every open call of the agent: children end as `reason`, launches get their resume_action. */
 void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
+/* The same for the open calls of these ids (ascending), whose answers nobody waits for. */
+void rlm_calls_give_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
 /* Forgets every open call and queued result, without a node or a record. */
 void rlm_calls_drop(struct rlm_agent *agent);
 /* Gives queued results to the session when the agent holds its slot. */

@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* Values from this size on are stored as blobs wherever a value can be one. */
@@ -75,6 +76,15 @@ void rlm_blob_writer_abort(rlm_blob_writer *w);
  * AUTO, `*ret_bad_offset` (may be NULL) says where it ceased to be UTF-8, or is -1. */
 int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type, struct rlm_blob *ret_facts,
                      int64_t *ret_bad_offset, rlm_error **err);
+/* The same with an end: RLM_E_LIMIT after `max_bytes`, RLM_E_CANCELED soon after another thread has set
+ * `*canceled`. */
+struct rlm_import_bounds {
+    uint64_t max_bytes;
+    const atomic_bool *canceled;
+};
+int rlm_blobs_import_within(rlm_blobs *b, int fd, enum rlm_blob_type type,
+                            const struct rlm_import_bounds *bounds, struct rlm_blob *ret_facts,
+                            int64_t *ret_bad_offset, rlm_error **err);
 
 /* A read-only descriptor of the blob as a worker maps it (pool; may have to derive the wide form):
  * `*ret_width` is 1, 2 or 4 bytes a code point (1 also for bytes), `*ret_ascii` whether pure ASCII.

@@ -176,9 +176,10 @@ static void take_result(rlm_journal *j, const struct sync_job *job)
         j->synced = job->offset;
         j->directories_synced = true;
     } else if (!j->failed) {
-        snprintf(j->failure, sizeof j->failure,
-                 "the run %.200s cannot go on: %.200s; what is written can be viewed; check the disk",
-                 j->path, rlm_error_message(job->error));
+        snprintf(
+            j->failure, sizeof j->failure,
+            "the run %.200s cannot go on: %.200s; what is written can be viewed; check the disk",
+            j->path, rlm_error_message(job->error));
         fail(j, job->status, 0);
     }
 }
@@ -315,20 +316,13 @@ int rlm_journal_create(rlm_loop *loop,
     int r;
     if (mkdir(path, 0700) < 0) {
         r = errno == EEXIST
-                ? rlm_error_set(err, RLM_E_EXISTS,
-                                "%s exists already: choose another name", path)
+                ? rlm_error_set(err, RLM_E_EXISTS, "%s exists already: choose another name", path)
                 : rlm_error_set_errno(err, RLM_E_IO, errno, "making the run %s", path);
         rlm_journal_close(j);
         return r;
     }
     if ((r = fill_new_run(j, err)) < 0) {
-        if (j->dir_fd >= 0) {
-            unlinkat(j->dir_fd, "journal", 0);
-            unlinkat(j->dir_fd, "blobs", AT_REMOVEDIR);
-        }
-        rmdir(path);
-        j->end = j->synced = 0;
-        rlm_journal_close(j);
+        rlm_journal_discard(j);
         return r;
     }
     *ret_journal = j;
@@ -616,4 +610,13 @@ void rlm_journal_close(rlm_journal *j)
     free(j->waiters.items);
     free(j->path);
     free(j);
+}
+
+void rlm_journal_discard(rlm_journal *j)
+{
+    if (j->owner == getpid()) {
+        rlm_journal_remove(j->dir_fd, j->path);
+    }
+    j->end = j->synced = 0; /* nothing is left to sync */
+    rlm_journal_close(j);
 }

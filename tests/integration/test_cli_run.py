@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 
 import pytest
 from replies import FAMILY, cell, says
@@ -340,23 +339,3 @@ def test_a_missing_script_or_model_is_a_usage_error(run_rlmflow):
     assert r.code == 2 and "--model" in r.stderr and "rlmflow demo" in r.stderr
     r = run_rlmflow("run", "go", "--model", "script:/nonexistent")
     assert r.code == 2 and "/nonexistent" in r.stderr
-
-
-# ---- what the process is given ----
-
-def test_closed_standard_descriptors_do_no_harm(workspace, scripted_model):
-    script = scripted_model(says("done(1)"))
-    for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        command = f'exec "$0" run go --model {script} {closing}'
-        r = subprocess.run(["/bin/sh", "-c", command, str(workspace.program)], timeout=60,
-                           capture_output=True, env=workspace.environment(), cwd=workspace.cwd)
-        assert r.returncode == 0, (closing, r.stderr)
-
-
-def test_a_closed_stdout_is_reported(workspace, scripted_model):
-    for flags in ([], ["--json"]):
-        process = workspace.start("run", "go", "--model", scripted_model(says("done(1)")), *flags)
-        process.stdout.close()
-        process.stdout = None
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 1 and b"stdout: Broken pipe" in err, err
