@@ -20,7 +20,7 @@ def install_asyncio(session, asyncio):
         def select(self, timeout=None):
             if timeout is not None and timeout <= 0 or session.forked:
                 return super().select(timeout)
-            if session.new_calls:
+            if session.has_news():
                 events = super().select(0)
                 if events:
                     return events

@@ -96,7 +96,7 @@ class Session:
                 call = self.pending.pop(result["id"], None)
                 if call is not None:
                     call.answer(result.get("value"), result.get("error"))
-            if was_woken and self.new_calls:
+            if was_woken and self.has_news():
                 self.suspend()
 
     def start_reading(self):
@@ -130,9 +130,10 @@ class Session:
     # The word.
 
     def suspend(self):
-        """Gives the word back, with the calls that are new; `lock` is held."""
+        """Gives the word back, with the calls that are new or given up; `lock` is held."""
         self.has_word = False
         calls, self.new_calls = self.new_calls, []
+        cancelled = self.take_cancelled()
         texts = []
         for call in calls:
             self.last_id += 1
@@ -140,14 +141,24 @@ class Session:
             self.pending[call.id] = call
             self.unanswered.add(call.id)
             texts.append('{"id":%d,%s' % (call.id, call.body))
-        payload = '{"calls":[%s],"pending":[%s]}' % (
-            ",".join(texts), ",".join(map(str, self.pending)))
+        payload = '{"calls":[%s],"pending":[%s]%s}' % (
+            ",".join(texts), ",".join(map(str, self.pending)), cancelled)
         self.channel.send(SUSPENDED, payload.encode())
 
+    def has_news(self):
+        """There are calls that the host has not been told of, or that nobody waits for any more."""
+        return self.new_calls or len(self.unanswered) > len(self.pending)
+
+    def take_cancelled(self):
+        """The member that names the calls which nobody waits for any more; `lock` is held."""
+        cancelled = sorted(self.unanswered.difference(self.pending))
+        self.unanswered.difference_update(cancelled)
+        return ',"cancelled":%s' % cancelled if cancelled else ""
+
     def offer(self):
-        """There is nothing to do but to wait: makes the calls that are new."""
+        """There is nothing to do but to wait: tells the host what is new."""
         with self.lock:
-            if self.new_calls:
+            if self.has_news():
                 if self.has_word:
                     self.suspend()
                 else:
@@ -273,8 +284,7 @@ class Session:
         """Ends the waits for calls that the cell leaves unanswered; `lock` is held."""
         abandoned = list(self.pending.values()) + self.new_calls
         self.pending, self.new_calls = {}, []
-        cancelled, self.unanswered = sorted(self.unanswered), set()
         error = {"type": "ToolInterrupted", "message": "the cell ended", "reason": "cell_ended"}
         for call in abandoned:
             call.answer(None, error)
-        return ',"cancelled":%s' % cancelled if cancelled else ""
+        return self.take_cancelled()

@@ -255,6 +255,14 @@ static void session_suspended(void *arg, const struct rlm_host_call *calls, size
     }
 }
 
+static void session_given_up(void *arg, const int64_t *ids, size_t n_ids)
+{
+    struct rlm_agent *agent = arg;
+    if (agent->session) {
+        rlm_calls_give_up(agent, ids, n_ids);
+    }
+}
+
 static void session_finished(void *arg, const struct rlm_cell_finished *how)
 {
     struct rlm_agent *agent = arg;
@@ -319,6 +327,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
 static const struct rlm_session_events session_events = {
     .ready = session_ready,
     .suspended = session_suspended,
+    .given_up = session_given_up,
     .finished = session_finished,
     .died = session_died,
 };

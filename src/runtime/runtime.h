@@ -84,6 +84,9 @@ struct rlm_session_events {
     void (*suspended)(void *arg, const struct rlm_host_call *calls, size_t n_calls);
     void (*finished)(void *arg, const struct rlm_cell_finished *how);
     void (*died)(void *arg, const struct rlm_session_death *how);
+    /* In mid-cell the code gave up these open calls (ascending): nobody waits for their answers any
+     * more. NULL: not told. */
+    void (*given_up)(void *arg, const int64_t *ids, size_t n_ids);
 };
 
 /* Opens a session; `ready` or `died` follows. */

@@ -392,6 +392,42 @@ def test_timers_run_while_suspended_and_wake(host):
     assert kind == "finished" and ok(message) == "timeout\n'in time'\n"
 
 
+@pytest.mark.parametrize("give_up", [
+    "try: await asyncio.wait_for(t, 0.1)\nexcept asyncio.TimeoutError: pass",
+    "await asyncio.sleep(0.1)\nt.cancel()",
+])
+def test_a_call_that_is_given_up_is_told_at_the_next_suspension(host, give_up):
+    host.start("import asyncio\nt = asyncio.create_task(llm_query('slow'))\n" + give_up + "\nawait asyncio.sleep(0.1)\n"
+               "r = await llm_query('next')\nr")
+    kind, message = host.read()
+    slow = message["calls"][0]["id"]
+    assert kind == "suspended" and "cancelled" not in message
+    assert host.read()[0] == "wake"
+    host.resume()
+    assert host.read() == ("suspended", {"calls": [], "pending": [], "cancelled": [slow]})
+    host.resume()
+    kind, message = host.read()
+    assert kind == "suspended" and "cancelled" not in message and message["pending"] == [slow + 1]
+    host.resume({"id": slow + 1, "value": "v"})
+    kind, message = host.read()
+    assert kind == "finished" and ok(message) == "'v'\n" and "cancelled" not in message
+
+
+def test_what_is_given_up_goes_with_what_is_new(host):
+    host.start("import asyncio\nts = [asyncio.create_task(llm_query(str(i))) for i in range(3)]\nawait asyncio.sleep(0.1)\n"
+               "ts[2].cancel(), ts[0].cancel()\nprint(await llm_query('next'), await ts[1])")
+    kind, message = host.read()
+    ids = [c["id"] for c in message["calls"]]
+    assert host.read()[0] == "wake"
+    host.resume()
+    kind, message = host.read()
+    assert kind == "suspended" and message["cancelled"] == [ids[0], ids[2]]
+    assert sorted(message["pending"]) == [ids[1], ids[2] + 1]
+    host.resume({"id": ids[0], "value": "late"}, {"id": ids[1], "value": "one"}, {"id": ids[2] + 1, "value": "next"})
+    kind, message = host.read()
+    assert kind == "finished" and ok(message) == "next one\n" and "cancelled" not in message
+
+
 def test_the_end_of_a_cell_while_suspended_wakes(host):
     host.start("import asyncio\ntry: await asyncio.wait_for(llm_query('slow'), 0.1)\nexcept asyncio.TimeoutError: pass")
     kind, message = host.read()

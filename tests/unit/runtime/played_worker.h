@@ -166,11 +166,21 @@ static inline void on_died(void *arg, const struct rlm_session_death *how)
                  how->output.ptr ? how->output.ptr : "");
 }
 
+static inline void on_given_up(void *arg, const int64_t *ids, size_t n)
+{
+    rlm_buf_addf(&w.told, "given up");
+    for (size_t i = 0; i < n; i++) {
+        rlm_buf_addf(&w.told, " %d", (int)ids[i]);
+    }
+    rlm_buf_addf(&w.told, "|");
+}
+
 static const struct rlm_session_events session_events = {
     .ready = on_ready,
     .suspended = on_suspended,
     .finished = on_finished,
     .died = on_died,
+    .given_up = on_given_up,
 };
 
 static inline void begin(struct rlm_session_options *o)

@@ -87,6 +87,59 @@ TEST(session_answers_calls)
     end();
 }
 
+#define CANCELLED(calls, ids) "{\"calls\":[" calls "],\"pending\":[],\"cancelled\":" ids "}"
+
+TEST(session_tells_which_calls_the_code_gave_up)
+{
+    begin_cell(plain());
+    say(RLM_FRAME_SUSPENDED, SUSPENDED(CALL(1, "[]") "," CALL(2, "[]") "," CALL(3, "[]")));
+    say(RLM_FRAME_WAKE, "{}");
+    text(&w.told);
+    say(RLM_FRAME_SUSPENDED, CANCELLED(CALL(4, "[]"), "[1,3]"));
+    CHECK_TEXT(text(&w.told), "given up 1 3|suspended 4 f []{}|");
+    text(&w.log);
+    give(1, "1");
+    CHECK_TEXT(text(&w.log), "");
+    give(2, "2");
+    CHECK_TEXT(text(&w.log), "resume {\"results\":[{\"id\":2,\"value\":2}]}|");
+    end();
+}
+
+TEST(session_lets_a_cell_go_on_that_gave_up_its_last_call)
+{
+    begin_cell(plain());
+    say(RLM_FRAME_SUSPENDED, SUSPENDED(CALL(1, "[]")));
+    say(RLM_FRAME_WAKE, "{}");
+    text(&w.told), text(&w.log);
+    say(RLM_FRAME_SUSPENDED, CANCELLED("", "[1]"));
+    CHECK_TEXT(text(&w.told), "given up 1|");
+    CHECK_TEXT(text(&w.log), "resume {\"results\":[]}|");
+    say(RLM_FRAME_FINISHED, FINISHED);
+    CHECK_CONTAINS(text(&w.told), "finished");
+    end();
+}
+
+TEST(session_passes_over_forged_ids_of_calls_given_up)
+{
+    begin_cell(plain());
+    say(RLM_FRAME_SUSPENDED, SUSPENDED(CALL(1, "[]") "," CALL(2, "[]")));
+    give(1, "1");
+    text(&w.told), text(&w.log);
+    say(RLM_FRAME_SUSPENDED,
+        CANCELLED(CALL(3, "[]"), "[-1,0,1,\"2\",null,{\"id\":2},3,9,9999999999999999999999,2]"));
+    CHECK_TEXT(text(&w.told), "suspended 3 f []{}|");
+    give(2, "2");
+    CHECK_TEXT(text(&w.log), "resume {\"results\":[{\"id\":2,\"value\":2}]}|");
+    end();
+}
+
+TEST(session_refuses_to_wait_for_calls_that_were_not_given_up)
+{
+    begin_cell(plain());
+    say(RLM_FRAME_SUSPENDED, CANCELLED("", "[1]"));
+    expect_death("without waiting");
+}
+
 static void answer_at_once(void)
 {
     give(1, "1");
