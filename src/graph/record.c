@@ -317,6 +317,21 @@ void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usa
     rlm_json_member_int(w, "estimated", usage->estimated);
 }
 
+void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *node)
+{
+    if (node->n_agents) {
+        rlm_json_key(w, "agents");
+        rlm_json_begin(w, '[');
+        for (size_t i = 0; i < node->n_agents; i++) {
+            rlm_json_put_text(w, node->agents[i]);
+        }
+        rlm_json_end(w, ']');
+    }
+    if (node->call_id) {
+        rlm_json_member_int(w, "call_id", node->call_id);
+    }
+}
+
 int rlm_record_node(rlm_journal *journal,
                     const rlm_graph *g,
                     const struct rlm_node *node,
@@ -349,17 +364,7 @@ int rlm_record_node(rlm_journal *journal,
         rlm_record_put_usage(w, &node->usage);
         rlm_json_end(w, '}');
     }
-    if (node->n_agents) {
-        rlm_json_key(w, "agents");
-        rlm_json_begin(w, '[');
-        for (size_t i = 0; i < node->n_agents; i++) {
-            rlm_json_put_text(w, node->agents[i]);
-        }
-        rlm_json_end(w, ']');
-    }
-    if (node->call_id) {
-        rlm_json_member_int(w, "call_id", node->call_id);
-    }
+    rlm_record_put_launch(w, node);
     add_json(&p, "metadata", node->metadata);
     return finish(&p, journal, RLM_RECORD_NODE);
 }

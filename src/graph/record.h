@@ -39,6 +39,9 @@ int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, r
 /* The members of SETTLE that make up a usage. */
 void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage);
 
+/* The members of NODE that say which launch it belongs to, if it belongs to one. */
+void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *node);
+
 /* The payloads of NODE and CHILD. `journal` may be NULL (a run in memory): then nothing happens. */
 int rlm_record_node(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
                     rlm_error **err);
