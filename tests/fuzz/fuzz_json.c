@@ -1,22 +1,13 @@
 /* Any bytes: parse; what parses is written, parsed again to an equal tree, and its canonical form
  * is a fixed point. */
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/utf8.h"
 
 #include <math.h>
-#include <stdio.h>
-
-#define REQUIRE(condition)                                                                 \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                       \
-        }                                                                                  \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool equal(const rlm_json *a, const rlm_json *b)
 {

@@ -1,21 +1,11 @@
 /* A schema, a NUL byte, a value: what is compiled gives one verdict on the value, in any order of its
  * members and however it is written, with a message that is text. */
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tool/schema.h"
-
-#include <stdio.h>
-
-#define REQUIRE(condition)                                                                 \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                       \
-        }                                                                                  \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_message(int r, const rlm_error *err)
 {

@@ -1,30 +1,19 @@
 /* Foreign bytes as a stream and as a whole answer, through the decoders of a dialect. */
 #pragma once
 
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "model/dialect.h"
 #include "model/sse.h"
 
-#include <stdint.h>
-#include <stdio.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 struct fuzz_stream {
     const struct rlm_dialect *dialect;
     struct rlm_stream stream;
     size_t seen_bytes; /* of pieces of text */
 };
-
-static inline void fuzz_require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "does not hold: %s\n", what);
-        abort();
-    }
-}
 
 static inline void fuzz_piece(void *arg, rlm_str text)
 {
