@@ -46,7 +46,7 @@ static int read_schema(const struct options *o, const char **ret_schema)
         text_complain("--schema %s: %s", path, strerror(problem));
     }
     if (problem) {
-        return text_exit_code_of_errno(problem);
+        return problem == EFBIG ? EXIT_USAGE : text_exit_code_of_errno(problem);
     }
     *ret_schema = text.ptr;
     if (strlen(text.ptr) != text.len) {

@@ -5,6 +5,7 @@
 #include "cli/kept.h"
 #include "cli/live.h"
 #include "cli/output.h"
+#include "cli/python.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -33,6 +34,7 @@ struct machine {
     rlm_flow *flow;
     rlm_run *run;
     live *live;
+    char *python;
     int signal_fd;
     bool interrupted;
     int64_t stopped_at_ms; /* by live_elapsed_ms */
@@ -168,6 +170,24 @@ static int make_models(struct machine *m)
     return code;
 }
 
+/* What a session would find out only after the first reply of the model. */
+static int check_session(struct machine *m)
+{
+    const struct options *o = m->d->options;
+    const char *name = options_text(o, OPT_PYTHON), *cwd = options_text(o, OPT_CWD);
+    m->python = python_find(name);
+    if (!m->python) {
+        text_complain("--python %s: %s%s", name, strerror(errno),
+                      strchr(name, '/') ? "" : " (in PATH)");
+        return EXIT_USAGE;
+    }
+    if (cwd && access(cwd, X_OK) < 0) {
+        text_complain("--cwd %s: %s", cwd, strerror(errno));
+        return EXIT_USAGE;
+    }
+    return 0;
+}
+
 static int make_runtime(struct machine *m)
 {
     const struct options *o = m->d->options;
@@ -181,7 +201,7 @@ static int make_runtime(struct machine *m)
         }
         cwd = collect_directory(m->collect);
     }
-    s.python = options_text(o, OPT_PYTHON);
+    s.python = m->python;
     s.working_directory = cwd;
     s.spare = (int)options_number(o, OPT_SPARE);
     return rlm_runtime_new_subprocess(m->loop, &s, &m->runtime, &err) < 0 ? text_fail(err) : 0;
@@ -381,6 +401,7 @@ static int make_and_run(struct machine *m)
         return text_fail(err);
     }
     int code = make_models(m);
+    code = code ? code : check_session(m);
     code = code ? code : make_runtime(m);
     code = code ? code : make_flow(m);
     if (code == 0) {
@@ -403,6 +424,7 @@ int drive_run(struct drive *d)
     rlm_model_free(m.model);
     rlm_loop_free(m.loop);
     live_free(m.live);
+    free(m.python);
     if (m.signal_fd >= 0) {
         close(m.signal_fd);
     }

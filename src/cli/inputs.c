@@ -21,7 +21,7 @@ static int read_query(const char *path, struct rlm_str *ret_text)
     } else if (problem) {
         text_complain("the query: reading %s: %s", shown, strerror(problem));
     }
-    return problem ? text_exit_code_of_errno(problem) : 0;
+    return problem == EFBIG ? EXIT_USAGE : problem ? text_exit_code_of_errno(problem) : 0;
 }
 
 int inputs_query(const char *argument, struct rlm_str *ret_query)

@@ -3,8 +3,10 @@
 #include "cli/text.h"
 #include "cli/units.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char *take_url(const char *name)
 {
@@ -142,6 +144,11 @@ int models_new(rlm_loop *loop,
     m.body_json = options_text(o, OPT_BODY);
     m.proxy = options_text(o, OPT_PROXY);
     m.ca_file = options_text(o, OPT_CA_FILE);
+    if (m.ca_file && access(m.ca_file, R_OK) < 0) {
+        int code = text_exit_code_of_errno(errno);
+        text_complain("%s %s: %s", o->settings[OPT_CA_FILE].where, m.ca_file, strerror(errno));
+        return code;
+    }
     m.connect_timeout_ms = (int)options_number(o, OPT_CONNECT_TIMEOUT);
     m.first_byte_timeout_ms = (int)options_number(o, OPT_FIRST_BYTE_TIMEOUT);
     m.idle_timeout_ms = (int)options_number(o, OPT_IDLE_TIMEOUT);

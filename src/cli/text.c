@@ -115,6 +115,7 @@ int text_exit_code_of_errno(int number)
     case 0:
     case EAGAIN:
     case EDQUOT:
+    case EFBIG: /* what is written, not what was given */
     case EIO:
     case EMFILE:
     case ENFILE:

@@ -146,7 +146,9 @@ static void end(rlm_run *run)
     run->stopping = true;
     atomic_store(&run->reads_canceled, true);
     drop_all(run);
-    rlm_record_end(run);
+    if (run->root) {
+        rlm_record_end(run);
+    }
     if (run->events.ended) {
         run->events.ended(run->arg, run);
     }
