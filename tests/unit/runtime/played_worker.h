@@ -2,12 +2,9 @@
  * hands, also those that an honest worker never sends. */
 #pragma once
 
-#include "harness.h"
+#include "told.h"
 
-#include "base/error.h"
-#include "base/loop.h"
 #include "runtime/frame.h"
-#include "runtime/runtime.h"
 
 #include <unistd.h>
 
@@ -133,15 +130,7 @@ static inline void on_ready(void *arg, rlm_str json)
 
 static inline void on_suspended(void *arg, const struct rlm_host_call *calls, size_t n)
 {
-    rlm_buf_addf(&w.told, "suspended");
-    for (size_t i = 0; i < n; i++) {
-        struct rlm_json_writer jw = {.buf = &w.told};
-        rlm_buf_addf(&w.told, " %d %.*s ", (int)calls[i].id, RLM_FMT(calls[i].name));
-        rlm_json_put(&jw, calls[i].args);
-        jw.comma = false;
-        rlm_json_put(&jw, calls[i].kwargs);
-    }
-    rlm_buf_addf(&w.told, "|");
+    tell_suspended(&w.told, calls, n);
     if (w.on_suspended) {
         w.on_suspended();
     }
@@ -161,9 +150,7 @@ static inline void on_finished(void *arg, const struct rlm_cell_finished *how)
 
 static inline void on_died(void *arg, const struct rlm_session_death *how)
 {
-    rlm_buf_addf(&w.told, "died %s%s: %.*s <%.*s>|", how->reason,
-                 how->during_cell ? " in a cell" : "", RLM_FMT(how->message), (int)how->output.len,
-                 how->output.ptr ? how->output.ptr : "");
+    tell_died(&w.told, how);
 }
 
 static inline void on_given_up(void *arg, const int64_t *ids, size_t n)
@@ -233,19 +220,10 @@ static inline struct rlm_session_options *plain(void)
     return &o;
 }
 
-static inline void stop(void *arg)
-{
-    rlm_loop_stop(arg);
-}
-
 /* Lets the loop run. */
 static inline void run_ms(uint64_t ms)
 {
-    rlm_timer *t = rlm_timer_new(w.loop, stop, w.loop);
-    CHECK(t != NULL);
-    rlm_timer_set(t, ms);
-    rlm_loop_run(w.loop);
-    rlm_timer_free(t);
+    run_loop(w.loop, ms);
 }
 
 static inline void run_until(const struct rlm_buf *b, const char *part)
@@ -265,10 +243,7 @@ static inline const char *text(struct rlm_buf *b)
 
 static inline void give(int64_t id, const char *value)
 {
-    struct rlm_call_result result = {.id = id, .value_json = rlm_str_of(value)};
-    rlm_autoerr rlm_error *err = NULL;
-    rlm_session_resume(w.session, &result, 1, &err);
-    CHECK_TEXT(rlm_error_message(err), "");
+    give_to(w.session, id, value);
 }
 
 #define CALL(id, args)   "{\"id\":" #id ",\"name\":\"f\",\"args\":" args ",\"kwargs\":{}}"

@@ -1,11 +1,7 @@
 /* Sessions in child processes, with the worker as it is. */
 #pragma once
 
-#include "harness.h"
-
-#include "base/error.h"
-#include "base/loop.h"
-#include "runtime/runtime.h"
+#include "told.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -54,15 +50,7 @@ static inline void on_ready(void *arg, rlm_str json)
 
 static inline void on_suspended(void *arg, const struct rlm_host_call *calls, size_t n)
 {
-    rlm_buf_addf(&t.told, "suspended");
-    for (size_t i = 0; i < n; i++) {
-        struct rlm_json_writer w = {.buf = &t.told};
-        rlm_buf_addf(&t.told, " %d %.*s ", (int)calls[i].id, RLM_FMT(calls[i].name));
-        rlm_json_put(&w, calls[i].args);
-        w.comma = false;
-        rlm_json_put(&w, calls[i].kwargs);
-    }
-    rlm_buf_addf(&t.told, "|");
+    tell_suspended(&t.told, calls, n);
 }
 
 static inline void on_finished(void *arg, const struct rlm_cell_finished *how)
@@ -74,9 +62,7 @@ static inline void on_finished(void *arg, const struct rlm_cell_finished *how)
 
 static inline void on_died(void *arg, const struct rlm_session_death *how)
 {
-    rlm_buf_addf(&t.told, "died %s%s: %.*s <%.*s>|", how->reason,
-                 how->during_cell ? " in a cell" : "", RLM_FMT(how->message), (int)how->output.len,
-                 how->output.ptr ? how->output.ptr : "");
+    tell_died(&t.told, how);
 }
 
 static const struct rlm_session_events session_events = {
@@ -88,18 +74,9 @@ static const struct rlm_session_events session_events = {
 
 /* ---- the engine's side ------------------------------------------------------------------------ */
 
-static inline void stop(void *arg)
-{
-    rlm_loop_stop(arg);
-}
-
 static inline void run_ms(uint64_t ms)
 {
-    rlm_timer *timer = rlm_timer_new(t.loop, stop, t.loop);
-    CHECK(timer != NULL);
-    rlm_timer_set(timer, ms);
-    rlm_loop_run(t.loop);
-    rlm_timer_free(timer);
+    run_loop(t.loop, ms);
 }
 
 static inline const char *wait_for(const char *part)
@@ -214,8 +191,5 @@ static inline const char *run(const char *code)
 
 static inline void give(int64_t id, const char *value)
 {
-    struct rlm_call_result result = {.id = id, .value_json = rlm_str_of(value)};
-    rlm_autoerr rlm_error *err = NULL;
-    rlm_session_resume(t.session, &result, 1, &err);
-    CHECK_TEXT(rlm_error_message(err), "");
+    give_to(t.session, id, value);
 }
