@@ -143,6 +143,13 @@ struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name)
     return NULL;
 }
 
+void rlm_flow_put_model_names(const rlm_flow *flow, struct rlm_buf *out)
+{
+    for (size_t i = 0; i < flow->models.len; i++) {
+        rlm_buf_addf(out, "%s%s", i ? ", " : "", flow->models.items[i]->name);
+    }
+}
+
 int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err)
 {
     if (flow->runs) {

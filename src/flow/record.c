@@ -262,12 +262,12 @@ int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
     return r;
 }
 
-int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg)
 {
     int r = 0;
     if (rlm_json_is(value, RLM_JSON_ARRAY)) {
         for (uint32_t i = 0; r == 0 && i < value->count; i++) {
-            r = rlm_record_blobs_of(run, &value->items[i]);
+            r = rlm_value_blobs(run, &value->items[i], found, arg);
         }
     } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
         for (uint32_t i = 0; r == 0 && i < value->count; i++) {
@@ -276,10 +276,20 @@ int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
             if (rlm_str_is(m->key, "$blob")) {
                 blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
             }
-            r = blob ? rlm_record_blob(run, blob) : rlm_record_blobs_of(run, &m->value);
+            r = blob ? found(arg, blob) : rlm_value_blobs(run, &m->value, found, arg);
         }
     }
     return r;
+}
+
+static int record_found(void *run, const struct rlm_blob *blob)
+{
+    return rlm_record_blob(run, blob);
+}
+
+int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
+{
+    return rlm_value_blobs(run, value, record_found, run);
 }
 
 int rlm_record_end(rlm_run *run)

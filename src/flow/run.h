@@ -2,12 +2,16 @@
  *
  *     flow.c      the policy: limits, models, tools                     struct rlm_flow
  *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
- *     input.c     takes the inputs in before the first step
- *     agent.c     performs the steps of the step machine                struct rlm_agent
+ *     input.c, input_file.c, input_directory.c    take the inputs in before the first step
+ *     agent.c     performs the steps of the step machine (step.h)       struct rlm_agent
+ *     cell.c, open.c    its session, and the cells that run there
  *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
  *     call.c      host calls of a cell: the table, answers, delivery    struct rlm_call
- *     delegate.c, query.c, host_tool.c    the calls that take time
+ *     delegate.c, query.c, host_tool.c, read.c    the calls that take time
  *     record.c    what the journal says of all this
+ *
+ * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of a
+ * cell); messages and prompt project a graph into a conversation.
  *
  * All of it lives on the loop's thread. An agent lives as long as its run; what it holds (session,
  * calls) ends with its last node. Sessions and chats are let go of on the next turn of the loop,
@@ -69,7 +73,6 @@ struct rlm_part {
     struct rlm_ask *ask;     /* query: while under way */
     rlm_schema *schema;      /* query: what the reply must fit */
     char *value_json;        /* the result once there is one */
-    const char *failure;     /* the reason when value_json is a failure */
 };
 
 struct rlm_agent {
@@ -173,6 +176,8 @@ void rlm_run_retire_session(rlm_run *run, rlm_session *session);
 void rlm_run_close_session(rlm_run *run, rlm_session *session);
 void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
 struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name);
+/* "default, small, ..." */
+void rlm_flow_put_model_names(const rlm_flow *flow, struct rlm_buf *out);
 
 /* ---- agent.c ---- */
 int rlm_agent_new(rlm_run *run,
@@ -182,14 +187,14 @@ int rlm_agent_new(rlm_run *run,
                   rlm_error **err);
 void rlm_agent_free(struct rlm_agent *agent);
 void rlm_agent_step(struct rlm_agent *agent);
-/* Its model is being asked: opens its session meanwhile, if a slot is free. */
-void rlm_agent_prepare(struct rlm_agent *agent);
 /* Copies a node into the graph, journals and shows it. On failure the run has failed. */
 bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
 /* Ends the agent: its descendants first, as "terminated" (or with the same reason if that is "time"),
  * its calls and session, then the done_output. */
 void rlm_agent_finish(
     struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
+/* Ends it as "failed". */
+void rlm_agent_fail(struct rlm_agent *agent, rlm_str message);
 /* Lets go of session, calls and model call without a node (a run that is stopped). */
 void rlm_agent_drop(struct rlm_agent *agent);
 void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
@@ -200,6 +205,14 @@ static inline bool rlm_agent_finished(const struct rlm_agent *agent)
 {
     return agent->state == RLM_AGENT_FINISHED;
 }
+
+/* ---- cell.c ---- */
+/* Its model is being asked: opens its session meanwhile, if a slot is free. */
+void rlm_agent_prepare(struct rlm_agent *agent);
+/* Runs the code of the last reply as soon as there is a slot and a session. */
+void rlm_agent_run_code(struct rlm_agent *agent);
+/* With `sync`: sends the cell; its record is on disk. */
+void rlm_agent_send_cell(struct rlm_agent *agent);
 
 /* ---- open.c ---- */
 /* The seed of the agent's sessions: of run and agent, the same for each of its sessions. */
@@ -312,7 +325,10 @@ int rlm_record_settle(struct rlm_agent *agent,
                       const struct rlm_usage *usage,
                       bool at_node);
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
-/* Facts of every blob that a value names. */
+/* Calls back for every blob that a value names, until one call returns nonzero, which is returned. */
+typedef int (*rlm_blob_callback)(void *arg, const struct rlm_blob *blob);
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg);
+/* The facts of all of them. */
 int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
 int rlm_record_end(rlm_run *run);
 /* The options of the RUN record: limits, models by name and address, runtime. NULL: no memory. */
