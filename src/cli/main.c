@@ -89,10 +89,5 @@ int main(int argc, char **argv)
     output_begin();
     /* Other processes of the user must not read keys from our memory. */
     prctl(PR_SET_DUMPABLE, 0);
-    int code = output_end(run_words(argc, argv));
-#ifdef __SANITIZE_ADDRESS__
-    /* LeakSanitizer looks at us as another process would. */
-    prctl(PR_SET_DUMPABLE, 1);
-#endif
-    return code;
+    return output_end(run_words(argc, argv));
 }
