@@ -196,8 +196,8 @@ void rlm_input_file_read(struct rlm_input_file *f)
     }
     if (f->result == 0) {
         enum rlm_blob_type type = f->latin1 ? RLM_BLOB_TEXT : f->type;
-        f->result = rlm_blobs_import_within(f->blobs, f->fd, type, &f->bounds, &f->facts,
-                                            &f->bad_offset, &f->error);
+        f->result = rlm_blobs_import(f->blobs, f->fd, type, &f->bounds, &f->facts, &f->bad_offset,
+                                     &f->error);
         f->is_blob = f->result == 0;
     }
 }

@@ -232,20 +232,10 @@ static int settle(struct import *m,
 int rlm_blobs_import(rlm_blobs *b,
                      int fd,
                      enum rlm_blob_type type,
+                     const struct rlm_import_bounds *bounds,
                      struct rlm_blob *ret_facts,
                      int64_t *ret_bad_offset,
                      rlm_error **err)
-{
-    return rlm_blobs_import_within(b, fd, type, NULL, ret_facts, ret_bad_offset, err);
-}
-
-int rlm_blobs_import_within(rlm_blobs *b,
-                            int fd,
-                            enum rlm_blob_type type,
-                            const struct rlm_import_bounds *bounds,
-                            struct rlm_blob *ret_facts,
-                            int64_t *ret_bad_offset,
-                            rlm_error **err)
 {
     struct stat st;
     if (fstat(fd, &st) < 0) {

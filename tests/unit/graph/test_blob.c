@@ -256,8 +256,8 @@ TEST(large_texts_are_mapped_as_if_widened_in_one_piece)
         struct rlm_blob facts;
         rlm_blobs *b = open_store("blobs"), *memory = open_store(NULL);
         int fd = write_file("source", text, len);
-        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
-        CHECK_INT(rlm_blobs_import(memory, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, NULL, &facts, NULL, NULL), 0);
+        CHECK_INT(rlm_blobs_import(memory, fd, RLM_BLOB_AUTO, NULL, &facts, NULL, NULL), 0);
         close(fd);
         CHECK_INT(rlm_blobs_register(b, &facts, NULL), 0);
         CHECK_INT(rlm_blobs_register(memory, &facts, NULL), 0);
@@ -430,7 +430,7 @@ static void check_import(rlm_blobs *b,
     const struct rlm_blob *same;
     int64_t offset = 77;
     int fd = write_file("source", bytes, len);
-    CHECK_INT(rlm_blobs_import(b, fd, type, &facts, &offset, NULL), 0);
+    CHECK_INT(rlm_blobs_import(b, fd, type, NULL, &facts, &offset, NULL), 0);
     close(fd);
     CHECK_INT(facts.type, expected);
     CHECK_INT(facts.size_bytes, len);
@@ -482,18 +482,18 @@ TEST(an_import_that_fails_says_why_and_leaves_nothing)
     struct rlm_blob facts;
     rlm_error *err = NULL;
     int fd = write_file("source", "a\xFF", 2);
-    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_TEXT, &facts, NULL, &err), RLM_E_PARSE);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_TEXT, NULL, &facts, NULL, &err), RLM_E_PARSE);
     CHECK_CONTAINS(rlm_error_message(err), "byte 1");
     close(fd);
     rlm_error_free(err);
     err = NULL;
     fd = open(harness_directory(), O_RDONLY);
-    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, &err), RLM_E_INVAL);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, NULL, &facts, NULL, &err), RLM_E_INVAL);
     close(fd);
     rlm_error_free(err);
     err = NULL;
     fd = open(file_of("source"), O_WRONLY);
-    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_BYTES, &facts, NULL, &err), RLM_E_IO);
+    CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_BYTES, NULL, &facts, NULL, &err), RLM_E_IO);
     CHECK_INT(rlm_error_errno(err), EBADF);
     close(fd);
     rlm_error_free(err);
@@ -531,7 +531,7 @@ TEST(what_is_hashed_is_what_is_stored_while_the_file_changes)
         struct changer changer = {.fd = fd};
         struct rlm_buf out = RLM_BUF(SIZE);
         CHECK_INT(pthread_create(&writer, NULL, keep_changing, &changer), 0);
-        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+        CHECK_INT(rlm_blobs_import(b, fd, RLM_BLOB_AUTO, NULL, &facts, NULL, NULL), 0);
         changer.stop = true;
         pthread_join(writer, NULL);
         CHECK_INT(rlm_blobs_read(b, rlm_str_of(facts.id), &out, NULL), 0);
@@ -564,7 +564,7 @@ TEST(a_file_that_is_cut_while_it_is_imported_is_refused)
         rlm_error *err = NULL;
         struct changer changer = {.fd = write_file("source", zeros, SIZE)};
         CHECK_INT(pthread_create(&cutter, NULL, cut_short, &changer), 0);
-        int r = rlm_blobs_import(b, changer.fd, RLM_BLOB_AUTO, &facts, NULL, &err);
+        int r = rlm_blobs_import(b, changer.fd, RLM_BLOB_AUTO, NULL, &facts, NULL, &err);
         pthread_join(cutter, NULL);
         bool early = r == 0 && facts.size_bytes == 1000; /* it was short before it was looked at */
         CHECK(r == RLM_E_IO || (r == 0 && (early || facts.size_bytes == SIZE)));
@@ -583,7 +583,7 @@ TEST(a_pipe_is_imported_to_its_end)
     CHECK_INT(pipe(pipes), 0);
     CHECK_INT(write(pipes[1], "piped", 5), 5);
     close(pipes[1]);
-    CHECK_INT(rlm_blobs_import(b, pipes[0], RLM_BLOB_AUTO, &facts, NULL, NULL), 0);
+    CHECK_INT(rlm_blobs_import(b, pipes[0], RLM_BLOB_AUTO, NULL, &facts, NULL, NULL), 0);
     CHECK_INT(facts.size_bytes, 5);
     close(pipes[0]);
     rlm_blobs_free(b);
