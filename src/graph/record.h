@@ -17,7 +17,7 @@
  * RUN    {"format", "version", "t", "graph_id", "agent", "query", "inputs", "model",
  *         "output_schema", "options": {...}}
  *
- * The other kinds are written by flow (flow/record.h gives their members).
+ * The other kinds are written by flow (flow/record.c gives their members).
  */
 #pragma once
 

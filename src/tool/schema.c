@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Says where in the schema, then what. */
 int schema_compile_fail(struct schema_compiler *c, const rlm_json *at, const char *format, ...)
 {
     char what[512];
