@@ -41,6 +41,11 @@ char *text_format(const char *format, ...)
     return text;
 }
 
+FILE *text_stream(char **ret_text, size_t *ret_len)
+{
+    return or_end(open_memstream(ret_text, ret_len));
+}
+
 void text_list_add(char ***list, char *take_text)
 {
     size_t n = 0;

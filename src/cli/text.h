@@ -17,6 +17,8 @@ enum exit_code {
 void *text_allocate(size_t size_bytes); /* zeroed */
 char *text_copy(const char *text);
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A stream into memory, as open_memstream. */
+FILE *text_stream(char **ret_text, size_t *ret_len);
 /* Appends to a NULL-terminated list; takes the text. */
 void text_list_add(char ***list, char *take_text);
 /* Frees a list with its texts, which are wiped: some are secrets. */

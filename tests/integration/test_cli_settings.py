@@ -152,7 +152,7 @@ def test_a_file_that_others_can_write_is_not_read(run_rlmflow, workspace):
 
 def test_what_the_file_may_hold(config, workspace):
     (workspace.cwd / "rlmflow.toml").write_text(
-        "# a comment\r\n"
+        "\ufeff# a comment\r\n"
         'model = "a \\"b\\" \\u00e9" # behind a value\r\n'
         "reasoning-effort = 'lite\\ral'\n"
         "[ model ]\n"
@@ -177,7 +177,7 @@ def test_what_the_file_may_hold(config, workspace):
     ("model = \"\"\"x\"\"\"", 1, "many lines"), ("model = {}", 1, "inline"), ("a\0b", 1, "UTF-8"),
     ("model = \"\\q\"", 1, "escape"), ("model = \"\\ud800\"", 1, "ud800"), ("= 3", 1, "key"),
     ("input = 'x=1'", 1, "input"), ("workers = 1\nworkers = 2", 2, "more than one"),
-    ("model = ['a', 'b']", 1, "more than one"), ("header = ['a=b'", 1, "array"),
+    ("model = \"\\", 1, "escape"), ("model = ['a', 'b']", 1, "more than one"), ("header = ['a=b'", 1, "array"),
 ])
 def test_faults_of_the_file_are_named_with_its_line(run_rlmflow, workspace, text, line, says_why):
     (workspace.cwd / "rlmflow.toml").write_text(text)
