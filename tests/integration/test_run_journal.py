@@ -278,3 +278,51 @@ def test_every_node_that_a_view_shows_has_its_record(run_and_journal):
         assert nodes[0]["type"] == "user_query" and nodes[-1]["type"] == "done_output"
         times = [r["t"] for r in nodes]
         assert times == sorted(times)
+
+
+def test_everything_is_recorded_before_it_acts(go, tmp_path):
+    """The journal as the model's server finds it at a request, and as a cell's code finds it."""
+    def snapshot(name):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "journal").write_bytes((tmp_path / "run1.rlm" / "journal").read_bytes())
+
+    def plan(request):
+        snapshot("asked")
+        return ("import shutil, os\n"
+                "def snapshot(name):\n"
+                f"    os.mkdir(f'{tmp_path}/{{name}}')\n"
+                f"    shutil.copy('{tmp_path}/run1.rlm/journal', f'{tmp_path}/{{name}}/journal')\n"
+                "snapshot('running')\n"
+                "print(await llm_query('a'))\n"
+                "snapshot('answered')")
+
+    def answer(request):
+        snapshot("queried")
+        return "done(1)"
+
+    def query(request):
+        snapshot("called")
+        return "b"
+
+    run = go(mind({"go": [plan, answer]}, query=query))
+    assert run.answer == "1", run.stderr
+
+    def ends_with(journal, kind):
+        """A session is opened beside the model call, so its record may stand anywhere."""
+        return [r.kind for r in journal.records if r.kind != "session_opened"][-1] == kind
+
+    asked = Journal(tmp_path / "asked")
+    assert ends_with(asked, "reserve") and not asked.all("settle")
+    running = Journal(tmp_path / "running")
+    assert ends_with(running, "cell_started")
+    assert running.one("session_opened") and running.one("node", type="llm_output")
+    called = Journal(tmp_path / "called")
+    assert called.one("call_started", name="llm_query")["args"] == ["a"]
+    assert ends_with(called, "reserve")
+    answered = Journal(tmp_path / "answered")
+    assert answered.one("call_finished")["value"] == "b"
+    assert ends_with(answered, "call_delivered")
+    assert len(answered.all("settle")) + len(answered.all("node", type="llm_output")) >= 2
+    queried = Journal(tmp_path / "queried")
+    assert ends_with(queried, "reserve")
+    assert queried.one("node", type="exec_output")["output"] == "b\n"
