@@ -268,7 +268,7 @@ static double time_import(const char *name)
         die("opening a store", err);
     }
     uint64_t start = rlm_now_us();
-    if (rlm_blobs_import(b, fd, RLM_BLOB_AUTO, &facts, NULL, &err) < 0) {
+    if (rlm_blobs_import(b, fd, RLM_BLOB_AUTO, NULL, &facts, NULL, &err) < 0) {
         die("importing", err);
     }
     double s = (double)(rlm_now_us() - start) / 1e6;

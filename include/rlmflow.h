@@ -187,9 +187,9 @@ struct rlm_model_options {
     const char *proxy;         /* NULL: HTTPS_PROXY and the like of the environment */
     const char *ca_file;       /* NULL: the system's; else SSL_CERT_FILE, CURL_CA_BUNDLE are respected */
     bool no_stream;            /* ask for one answer instead of a stream */
-    int connect_timeout_ms;    /* 10,000 */
-    int first_byte_timeout_ms; /* 600,000 */
-    int idle_timeout_ms;       /* 120,000, between bytes */
+    int connect_timeout_ms;    /* 10,000; of this and the next two, 0: no limit */
+    int first_byte_timeout_ms; /* 600,000: until a reply begins */
+    int idle_timeout_ms;       /* 120,000: between the bytes of a reply that has begun */
     struct rlm_price price;    /* all negative: the built-in table by name */
 };
 
@@ -288,7 +288,8 @@ struct rlm_limits {
     int child_max_iters;       /* 0: as max_iters */
     int64_t max_budget;        /* tokens of the tree, in and out; 0: not capped */
     int64_t max_cost_nano;     /* 1e-9 US dollars of the tree; 0: not capped */
-    int64_t max_time_ms;       /* time in which the engine runs the tree; 0: not capped */
+    int64_t max_time_ms;       /* time in which the engine runs the tree, the taking in of its inputs
+                                  included; 0: not capped */
     int max_output_length;     /* 4,000 characters of a cell's output shown to the model; 0: all that is kept */
     int max_query_chars;       /* 2,000: the query of a sub-agent */
     int max_messages;          /* 0: not capped; else at least 4 */
@@ -298,13 +299,14 @@ struct rlm_limits {
     int workers;               /* 8: model calls in flight */
     int max_live;              /* 64: agents with a session that is executing or about to */
     int max_agents;            /* 1,000: agents of a run */
+    int64_t max_input_bytes;   /* 4 GiB: of one input, or one file of a directory that is an input */
 };
 
 #define RLM_LIMITS_INIT                                                                            \
     {                                                                                              \
         .max_depth = 2, .max_iters = 20, .max_output_length = 4000, .max_query_chars = 2000,       \
         .max_output_tokens = 8192, .exec_timeout_ms = 120000, .cpu_time_ms = 300000, .workers = 8, \
-        .max_live = 64, .max_agents = 1000,                                                        \
+        .max_live = 64, .max_agents = 1000, .max_input_bytes = INT64_C(4) << 30,                   \
     }
 
 typedef struct rlm_flow rlm_flow;
@@ -343,7 +345,8 @@ enum rlm_input_kind {
     RLM_INPUT_TEXT,      /* value: the text itself */
     RLM_INPUT_BYTES,     /* value: the bytes themselves */
     RLM_INPUT_JSON,      /* value: a JSON text */
-    RLM_INPUT_FILE,      /* path; text if it is UTF-8 or `encoding` is given, else bytes */
+    RLM_INPUT_FILE,      /* path; text if it is UTF-8 or `encoding` is given, else bytes. A pipe or a
+                            device is read to its end */
     RLM_INPUT_DIRECTORY, /* path: a mapping of names to contents, read at first access */
 };
 
@@ -461,7 +464,8 @@ RLM_API int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **er
 /* Stops the run where it is: calls are cancelled and settled, sessions ended, nothing is added to the
  * graph. `ended` follows; the reason is "interrupted". */
 RLM_API void rlm_run_stop(rlm_run *run);
-/* Stops it if it has not ended; then the graph, too, is gone. NULL allowed. */
+/* Stops it if it has not ended; then the graph, too, is gone. Of a run that never had a graph (an input
+ * was refused) nothing is kept. NULL allowed. */
 RLM_API void rlm_run_free(rlm_run *run);
 
 RLM_API bool rlm_run_has_ended(const rlm_run *run);
@@ -473,6 +477,9 @@ RLM_API struct rlm_str rlm_run_answer(const rlm_run *run);
 RLM_API const char *rlm_run_reason(const rlm_run *run);
 /* What went wrong, for people; "" if nothing did. */
 RLM_API const char *rlm_run_message(const rlm_run *run);
+/* What a run failed of that could not go on: an input that was refused (then there is no graph), the
+ * journal, memory. NULL: it did not. Borrowed. */
+RLM_API const rlm_error *rlm_run_error(const rlm_run *run);
 /* Of the whole tree, failed and repeated calls included. */
 RLM_API struct rlm_usage rlm_run_usage(const rlm_run *run);
 RLM_API const char *rlm_run_path(const rlm_run *run); /* of the journal; NULL: in memory */

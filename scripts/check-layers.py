@@ -26,7 +26,8 @@ SIBLINGS = {"model", "tool", "runtime"}
 SEAMS = [
     (re.compile(r"uv(/.*)?\.h"), {"base/loop.c"}),
     (re.compile(r"openssl/.*"), {"base/hash.c"}),
-    (re.compile(r"curl/.*"), {"model/http.c", "model/http_library.c", "model/http_library.h"}),
+    (re.compile(r"curl/.*"), {"model/http.c", "model/http_call.c", "model/http_call.h",
+                              "model/http_library.c", "model/http_library.h"}),
     (re.compile(r"pcre2.*\.h"), {"base/regex.c"}),
     (re.compile(r"(.*/)?Python\.h"), set()),
 ]

@@ -63,8 +63,6 @@ static inline bool rlm_json_is(const rlm_json *v, enum rlm_json_type type)
 /* Typed reads with a fallback for "absent or of another type". */
 rlm_str rlm_json_text(const rlm_json *v, rlm_str fallback); /* strings only */
 bool rlm_json_bool(const rlm_json *v, bool fallback);
-/* The nearest double, in any locale; infinite when the number is too large. */
-double rlm_json_double(const rlm_json *v, double fallback);
 /* Integers that fit, also written as 3.0 or 3e2. */
 int64_t rlm_json_int(const rlm_json *v, int64_t fallback);
 

@@ -7,15 +7,15 @@
 /* Numbers of JSON to C and back, whatever the locale's decimal point: strtod only ever sees digits
  * and an exponent, and of printf's output only the digits are used. */
 
-/* Halfway points between doubles have at most 767 significant digits; what follows only matters by
- * being zero or not, and a last digit 1 stands for it. */
-enum { MAX_DIGITS = 770 };
+/* No integer that fits has more; of what follows only matters whether it is all zero. */
+enum { MAX_DIGITS = 19 };
 
 struct decimal { /* digits * 10^exponent, without zeros at either end */
     bool negative;
-    int count; /* 0: the number is zero */
+    bool longer; /* digits that are not zero were left out */
+    int count;   /* 0: the number is zero */
     int64_t exponent;
-    char digits[MAX_DIGITS + 1];
+    char digits[MAX_DIGITS];
 };
 
 static inline bool is_digit(char c)
@@ -25,7 +25,7 @@ static inline bool is_digit(char c)
 
 static int64_t read_exponent(const char *p, const char *end)
 {
-    /* Far outside of what a double holds, far inside of what the sums below hold. */
+    /* Far outside of what an integer holds, far inside of what the sums below hold. */
     const int64_t most = INT64_C(1) << 60;
     bool negative = p < end && *p == '-';
     if (p < end && (*p == '-' || *p == '+')) {
@@ -41,10 +41,8 @@ static int64_t read_exponent(const char *p, const char *end)
 static void read_decimal(rlm_str text, struct decimal *ret)
 {
     const char *p = text.ptr, *end = p + text.len;
-    bool fraction = false, more = false;
-    ret->count = 0;
-    ret->exponent = 0;
-    ret->negative = p < end && *p == '-';
+    bool fraction = false;
+    *ret = (struct decimal){.negative = p < end && *p == '-'};
     p += ret->negative;
     for (; p < end && (is_digit(*p) || *p == '.'); p++) {
         if (*p == '.') {
@@ -54,7 +52,7 @@ static void read_decimal(rlm_str text, struct decimal *ret)
         ret->exponent -= fraction;
         if (ret->count == MAX_DIGITS) {
             ret->exponent++;
-            more |= *p != '0';
+            ret->longer |= *p != '0';
         } else if (ret->count || *p != '0') {
             ret->digits[ret->count++] = *p;
         }
@@ -62,32 +60,10 @@ static void read_decimal(rlm_str text, struct decimal *ret)
     if (p < end) {
         ret->exponent += read_exponent(p + 1, end);
     }
-    if (more) {
-        ret->digits[ret->count++] = '1';
-        ret->exponent--;
-    }
     while (ret->count && ret->digits[ret->count - 1] == '0') {
         ret->count--;
         ret->exponent++;
     }
-}
-
-double rlm_json_double(const rlm_json *v, double fallback)
-{
-    if (!rlm_json_is(v, RLM_JSON_NUMBER)) {
-        return fallback;
-    }
-    struct decimal d __attribute__((uninitialized));
-    read_decimal(v->text, &d);
-    double value = 0;
-    if (d.count) {
-        const int64_t most = 100000; /* beyond it is zero or infinite, whatever the digits */
-        int64_t e = d.exponent < -most ? -most : d.exponent > most ? most : d.exponent;
-        char text[MAX_DIGITS + 16];
-        snprintf(text, sizeof text, "%.*se%d", d.count, d.digits, (int)e);
-        value = strtod(text, NULL);
-    }
-    return d.negative ? -value : value;
 }
 
 int64_t rlm_json_int(const rlm_json *v, int64_t fallback)
@@ -95,12 +71,12 @@ int64_t rlm_json_int(const rlm_json *v, int64_t fallback)
     if (!rlm_json_is(v, RLM_JSON_NUMBER)) {
         return fallback;
     }
-    struct decimal d __attribute__((uninitialized));
+    struct decimal d;
     read_decimal(v->text, &d);
     if (d.count == 0) {
         return 0;
     }
-    if (d.exponent < 0 || d.count + d.exponent > 19) {
+    if (d.longer || d.exponent < 0 || d.count + d.exponent > 19) {
         return fallback;
     }
     uint64_t value = 0; /* 19 digits fit */

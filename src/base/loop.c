@@ -16,12 +16,8 @@
 
 struct rlm_loop {
     uv_loop_t uv;
-    uv_async_t wake;
-    uv_idle_t
-        deferring; /* active while `first` is not NULL; an active one keeps poll from waiting */
-    rlm_callback on_wake;
-    void *wake_arg;
-    rlm_defer *first; /* scheduled calls, in order */
+    uv_idle_t deferring; /* active while `first` is not NULL: then poll does not wait */
+    rlm_defer *first;    /* scheduled calls, in order */
     rlm_defer *last;
     uint64_t turn; /* counts the runs of the queue */
     size_t holds;
@@ -68,14 +64,6 @@ static bool is_forked(const rlm_loop *loop)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static void woken(uv_async_t *handle)
-{
-    rlm_loop *loop = handle->data;
-    if (loop->on_wake) {
-        loop->on_wake(loop->wake_arg);
-    }
-}
-
 static int fail_uv(rlm_error **err, int status, const char *what)
 {
     if (status == UV_ENOMEM) {
@@ -95,21 +83,10 @@ int rlm_loop_new(rlm_loop **ret_loop, rlm_error **err)
         free(loop);
         return fail_uv(err, status, "making an event loop");
     }
-    status = uv_async_init(&loop->uv, &loop->wake, woken);
-    if (status < 0) {
-        uv_loop_close(&loop->uv);
-        free(loop);
-        return fail_uv(err, status, "making the wake-up of an event loop");
-    }
     uv_idle_init(&loop->uv, &loop->deferring);
     loop->uv.data = loop;
-    loop->wake.data = loop;
     loop->deferring.data = loop;
     loop->creator = getpid();
-    /* One empty turn registers the wake-up with the kernel, so that somebody who embeds the loop and
-     * polls before the first dispatch is woken. */
-    uv_run(&loop->uv, UV_RUN_NOWAIT);
-    uv_unref((uv_handle_t *)&loop->wake);
     *ret_loop = loop;
     return 0;
 }
@@ -122,7 +99,6 @@ void rlm_loop_free(rlm_loop *loop)
     while (loop->holds) {
         uv_run(&loop->uv, UV_RUN_ONCE);
     }
-    uv_close((uv_handle_t *)&loop->wake, NULL);
     uv_close((uv_handle_t *)&loop->deferring, NULL);
     /* Closes are done in the turn after they were asked for. */
     int status = UV_EBUSY;
@@ -156,7 +132,7 @@ int rlm_loop_fd(const rlm_loop *loop)
 int rlm_loop_timeout(const rlm_loop *loop)
 {
     if (!uv_loop_alive(&loop->uv)) {
-        return -1; /* only a wake-up can come; libuv would say 0, and its caller would spin */
+        return -1; /* nothing will come; libuv would say 0, and its caller would spin */
     }
     /* The clock that libuv counts from is that of the last turn. */
     uv_update_time((uv_loop_t *)(uintptr_t)&loop->uv);
@@ -171,17 +147,6 @@ bool rlm_loop_turn(rlm_loop *loop)
 bool rlm_loop_dispatch(rlm_loop *loop)
 {
     return !is_forked(loop) && uv_run(&loop->uv, UV_RUN_NOWAIT) != 0;
-}
-
-void rlm_loop_on_wake(rlm_loop *loop, void (*wake)(void *arg), void *arg)
-{
-    loop->on_wake = wake;
-    loop->wake_arg = arg;
-}
-
-void rlm_loop_wake(rlm_loop *loop)
-{
-    uv_async_send(&loop->wake);
 }
 
 void rlm_loop_hold(rlm_loop *loop)

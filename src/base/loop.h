@@ -1,6 +1,6 @@
 /* The event loop: timers, descriptors, deferred calls and the pool for blocking work.
  *
- * One thread owns a loop and all that hangs on it; only `rlm_loop_wake` may be called from others.
+ * One thread owns a loop and all that hangs on it.
  * The seam to libuv: no other file includes <uv.h>. Objects are freed at once from the caller's
  * view, also inside their own callback; no callback comes after that.
  *
@@ -24,9 +24,6 @@ void rlm_loop_run(rlm_loop *loop);
 void rlm_loop_stop(rlm_loop *loop);
 /* Turns it once, waiting for something to happen; false when nothing is left to wait for. */
 bool rlm_loop_turn(rlm_loop *loop);
-/* From any thread: makes the loop turn once and call the wake callback, on the loop's thread. */
-void rlm_loop_on_wake(rlm_loop *loop, void (*wake)(void *arg), void *arg);
-void rlm_loop_wake(rlm_loop *loop);
 /* What rlm_loop_free waits for although its owner has let go of it (a killed process that has not
  * ended yet). Each hold is released once, from a callback of the loop. */
 void rlm_loop_hold(rlm_loop *loop);

@@ -391,21 +391,9 @@ static bool is_ours(const rlm_process *p)
     return p->alive && getpid() == p->owner;
 }
 
-pid_t rlm_process_pid(const rlm_process *p)
-{
-    return p->pid;
-}
-
 bool rlm_process_alive(const rlm_process *p)
 {
     return p->alive;
-}
-
-void rlm_process_signal(rlm_process *p, int signal)
-{
-    if (is_ours(p)) {
-        syscall(SYS_pidfd_send_signal, p->pidfd, signal, NULL, 0);
-    }
 }
 
 void rlm_process_signal_group(rlm_process *p, int signal)
@@ -460,7 +448,8 @@ void rlm_process_free(rlm_process *p)
         return;
     }
     kill(-p->pid, SIGKILL);
-    rlm_process_signal(p, SIGKILL); /* it may have moved to another group */
+    /* It may have moved to another group. */
+    syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
     if (reap(p->pidfd, WNOHANG, &p->how)) {
         release(p);
         return;

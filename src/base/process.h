@@ -44,10 +44,8 @@ typedef void (*rlm_process_exited)(void *arg, const struct rlm_process_exit *how
 int rlm_process_start(rlm_loop *loop, const struct rlm_process_options *options,
                       rlm_process_exited exited, void *arg, rlm_process **ret_process,
                       rlm_error **err);
-pid_t rlm_process_pid(const rlm_process *p);
 bool rlm_process_alive(const rlm_process *p);
-/* Sends a signal to the process alone, or to its whole group. Harmless after its end. */
-void rlm_process_signal(rlm_process *p, int signal);
+/* Sends a signal to its whole group. Harmless after its end. */
 void rlm_process_signal_group(rlm_process *p, int signal);
 /* CPU time used so far by the process and its reaped children, in ms; -1 when unknown. After its end:
  * all that it used. */

@@ -10,10 +10,10 @@ static char *shown_value(const struct option *option, const struct setting *s)
 {
     char *text = NULL;
     size_t len;
-    FILE *out = s->values ? open_memstream(&text, &len) : NULL;
-    if (!out) {
+    if (!s->values) {
         return text_copy("-");
     }
+    FILE *out = text_stream(&text, &len);
     for (size_t i = 0; s->values[i]; i++) {
         const char *value = option->list ? s->values[i] : s->value;
         bool hidden = option->secret || (option->url && strchr(value, '@'));
@@ -71,6 +71,7 @@ static int run(struct options *o)
                  place.api == RLM_API_ANTHROPIC ? "Anthropic" : "OpenAI",
                  place.key ? "" : ", without a key");
     }
+    models_forget(&p);
     return 0;
 }
 

@@ -75,6 +75,7 @@ static int run(struct options *o)
     }
     drive_block_signals();
     models_take_environment(&unused); /* no session needs keys, so none may see them */
+    models_forget(&unused);
     int code = drive_run(&d);
     if (code == 0 && !options_on(o, OPT_QUIET)) {
         text_say(

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/kept.h"
 #include "cli/models.h"
+#include "cli/python.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -38,25 +39,6 @@ static void put(bool fine, const char *what, const char *format, ...)
 }
 
 /* ---- interpreters ---- */
-
-/* The path that a name has in PATH, or NULL. */
-static char *find_program(const char *name)
-{
-    if (strchr(name, '/')) {
-        return access(name, X_OK) == 0 ? text_copy(name) : NULL;
-    }
-    char *path = text_copy(getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin"), *rest = path;
-    char *found = NULL;
-    for (char *one; !found && (one = strsep(&rest, ":")) != NULL;) {
-        found = text_format("%s/%s", *one ? one : ".", name);
-        if (access(found, X_OK) < 0) {
-            free(found);
-            found = NULL;
-        }
-    }
-    free(path);
-    return found;
-}
 
 /* What an interpreter says about itself, "3.11.2"; false when it does not run. */
 static bool probe(const char *path, char *out, size_t size)
@@ -106,7 +88,7 @@ static bool is_new_enough(const char *version)
 static bool check_interpreters(const struct options *o)
 {
     const char *chosen = options_text(o, OPT_PYTHON);
-    char *path = find_program(chosen), version[64];
+    char *path = python_find(chosen), version[64];
     bool fine = path && probe(path, version, sizeof version);
     if (!path) {
         put(false, "python", "%s is not found: install python3, or say --python PATH", chosen);
@@ -122,7 +104,7 @@ static bool check_interpreters(const struct options *o)
     for (int minor = NEWEST_MINOR; minor >= OLDEST_MINOR; minor--) {
         char name[32];
         snprintf(name, sizeof name, "python3.%d", minor);
-        char *other = find_program(name);
+        char *other = python_find(name);
         if (other && probe(other, version, sizeof version)) {
             put(true, "python", "%s, %s", other, version);
         }
@@ -206,10 +188,13 @@ static bool check_models(const struct options *o)
     if (!name) {
         put(false, "model",
             "none is chosen: say --model NAME, RLMFLOW_MODEL, or model = \"NAME\" in rlmflow.toml");
-        return false;
+        fine = false;
+    } else {
+        fine = check_model(o, &p, name) && fine;
+        fine = (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
     }
-    fine = check_model(o, &p, name) && fine;
-    return (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
+    models_forget(&p);
+    return fine;
 }
 
 /* ---- state ---- */

@@ -2,12 +2,15 @@
 #include "cli/drive.h"
 #include "cli/inputs.h"
 #include "cli/text.h"
+#include "cli/units.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SCHEMA_MAX_BYTES = 16 << 20 };
 
+/* The text is the caller's to free, also after a failure. */
 static int read_schema(const struct options *o, const char **ret_schema)
 {
     const char *path = options_text(o, OPT_SCHEMA);
@@ -16,15 +19,21 @@ static int read_schema(const struct options *o, const char **ret_schema)
         return 0;
     }
     int problem = text_read_file(path, SCHEMA_MAX_BYTES, &text);
-    if (problem) {
+    if (problem == EFBIG) {
+        char size[32];
+        units_format_size(SCHEMA_MAX_BYTES, size, sizeof size);
+        text_complain("--schema %s: it has more than %s", path, size);
+    } else if (problem) {
         text_complain("--schema %s: %s", path, strerror(problem));
-        return EXIT_USAGE;
     }
+    if (problem) {
+        return problem == EFBIG ? EXIT_USAGE : text_exit_code_of_errno(problem);
+    }
+    *ret_schema = text.ptr;
     if (strlen(text.ptr) != text.len) {
         text_complain("--schema %s: the file is not JSON", path);
         return EXIT_USAGE;
     }
-    *ret_schema = text.ptr;
     return 0;
 }
 
@@ -54,6 +63,10 @@ static int run(struct options *o)
         models_take_environment(&provider);
         code = drive_run(&d);
     }
+    models_forget(&provider);
+    inputs_free(inputs, d.n_inputs);
+    free((char *)(uintptr_t)d.query.ptr);
+    free((char *)(uintptr_t)d.schema);
     free(d.path);
     return code;
 }

@@ -228,11 +228,12 @@ static bool is_free(const char *path)
     return !found;
 }
 
-static char *make_temporary(void)
+static char *make_temporary(int *ret_code)
 {
     const char *base = getenv("TMPDIR");
     char *path = text_format("%s/rlmflow-XXXXXX", base && *base == '/' ? base : "/tmp");
     if (!mkdtemp(path)) {
+        *ret_code = text_exit_code_of_errno(errno);
         text_complain("--collect: making %s: %s", path, strerror(errno));
         free(path);
         return NULL;
@@ -247,16 +248,18 @@ int collect_new(const char *target, const char *cwd, collect **ret_collect)
         return EXIT_USAGE;
     }
     if (mkdir(target, 0777) < 0 && errno != EEXIST) {
+        int code = text_exit_code_of_errno(errno);
         text_complain("--collect %s: %s", target, strerror(errno));
-        return EXIT_USAGE;
+        return code;
     }
     struct collect *c = text_allocate(sizeof *c);
     c->target = text_copy(target);
     c->temporary = !cwd;
-    c->directory = cwd ? text_copy(cwd) : make_temporary();
+    int code = 0;
+    c->directory = cwd ? text_copy(cwd) : make_temporary(&code);
     if (!c->directory) {
         collect_free(c);
-        return EXIT_FAILED;
+        return code;
     }
     if (stat(target, &c->skip[c->n_skip]) == 0) {
         c->n_skip++;

@@ -4,6 +4,8 @@
 #include "cli/json_out.h"
 #include "cli/kept.h"
 #include "cli/live.h"
+#include "cli/output.h"
+#include "cli/python.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -32,6 +34,7 @@ struct machine {
     rlm_flow *flow;
     rlm_run *run;
     live *live;
+    char *python;
     int signal_fd;
     bool interrupted;
     int64_t stopped_at_ms; /* by live_elapsed_ms */
@@ -109,14 +112,20 @@ static void read_signals(struct machine *m)
     }
 }
 
-static void stdout_is_gone(struct machine *m)
+/* A reader that has gone wants no more of the run, which ends as with Ctrl-C. A full disk takes nothing
+ * of what is being paid for: the run goes on, and its journal has all of it. */
+static void look_at_stdout(struct machine *m)
 {
-    if (!m->stdout_gone) {
-        text_complain("writing to stdout: %s", strerror(errno));
-        m->stdout_gone = true;
-        if (m->run) {
-            rlm_run_stop(m->run);
-        }
+    if (m->stdout_gone || !output_failed()) {
+        return;
+    }
+    const char *problem = output_problem();
+    m->stdout_gone = true;
+    if (problem) {
+        text_complain("writing to stdout: %s%s", problem,
+                      rlm_run_has_ended(m->run) ? "" : "; the run goes on");
+    } else {
+        rlm_run_stop(m->run);
     }
 }
 
@@ -148,6 +157,7 @@ static void fill_limits(const struct options *o, struct rlm_limits *l)
     l->workers = (int)options_number(o, OPT_WORKERS);
     l->max_live = (int)options_number(o, OPT_MAX_LIVE);
     l->max_agents = (int)options_number(o, OPT_MAX_AGENTS);
+    l->max_input_bytes = options_number(o, OPT_MAX_INPUT_SIZE);
 }
 
 static int make_models(struct machine *m)
@@ -160,6 +170,24 @@ static int make_models(struct machine *m)
         code = models_new(m->loop, d->options, d->provider, d->child_model_name, &m->child_model);
     }
     return code;
+}
+
+/* What a session would find out only after the first reply of the model. */
+static int check_session(struct machine *m)
+{
+    const struct options *o = m->d->options;
+    const char *name = options_text(o, OPT_PYTHON), *cwd = options_text(o, OPT_CWD);
+    m->python = python_find(name);
+    if (!m->python) {
+        text_complain("--python %s: %s%s", name, strerror(errno),
+                      strchr(name, '/') ? "" : " (in PATH)");
+        return EXIT_USAGE;
+    }
+    if (cwd && access(cwd, X_OK) < 0) {
+        text_complain("--cwd %s: %s", cwd, strerror(errno));
+        return EXIT_USAGE;
+    }
+    return 0;
 }
 
 static int make_runtime(struct machine *m)
@@ -175,7 +203,7 @@ static int make_runtime(struct machine *m)
         }
         cwd = collect_directory(m->collect);
     }
-    s.python = options_text(o, OPT_PYTHON);
+    s.python = m->python;
     s.working_directory = cwd;
     s.spare = (int)options_number(o, OPT_SPARE);
     return rlm_runtime_new_subprocess(m->loop, &s, &m->runtime, &err) < 0 ? text_fail(err) : 0;
@@ -290,8 +318,8 @@ static int turn(struct machine *m)
     }
     rlm_loop_dispatch(m->loop);
     live_tick(m->live, m->run);
-    if (m->json && !m->stdout_gone && fflush(stdout) != 0) {
-        stdout_is_gone(m);
+    if (m->json) {
+        look_at_stdout(m);
     }
     return 0;
 }
@@ -313,9 +341,7 @@ static void print_answer(struct machine *m)
         fwrite(answer.ptr, 1, answer.len, stdout);
         fputc('\n', stdout);
     }
-    if (fflush(stdout) != 0) {
-        stdout_is_gone(m);
-    }
+    look_at_stdout(m);
 }
 
 static void print_summary(struct machine *m)
@@ -335,24 +361,38 @@ static void print_summary(struct machine *m)
     text_say("%s: %zu agent%s, %" PRId64 " calls, %" PRId64 " tokens in, %" PRId64 " out%s, %s",
              rlm_run_reason(m->run), agents, agents == 1 ? "" : "s", usage.calls,
              usage.input_tokens, usage.output_tokens, cost, elapsed);
-    text_say("kept in %s (%s on disk)", m->d->path, size);
+    if (root) {
+        text_say("kept in %s (%s on disk)", m->d->path, size);
+    }
 }
 
 static int exit_code(struct machine *m)
 {
     const char *reason = rlm_run_reason(m->run), *message = rlm_run_message(m->run);
-    if (m->stdout_gone) {
-        return EXIT_FAILED;
+    const rlm_error *error = rlm_run_error(m->run);
+    const rlm_graph *root = rlm_run_graph(m->run);
+    bool answered = strcmp(reason, "answered") == 0;
+    /* Of a reader that has gone nothing is said: it may have wanted only the first lines. */
+    const char *problem = m->stdout_gone ? output_problem() : NULL;
+    if (problem && root) {
+        text_complain("%s stands in the run: rlmflow view %s",
+                      answered ? "the answer" : "what was not printed", m->d->path);
     }
-    if (strcmp(reason, "answered") == 0) {
-        return EXIT_ANSWERED;
+    if (answered) {
+        return m->stdout_gone ? EXIT_FAILED : EXIT_ANSWERED;
     }
     if (m->interrupted) {
-        text_complain("interrupted; go on with: rlmflow resume %s", m->d->path);
+        text_complain(root ? "interrupted; go on with: rlmflow resume %s"
+                            : "interrupted while the inputs were taken in; %s is not kept",
+                       m->d->path);
         return EXIT_INTERRUPTED;
     }
+    if (m->stdout_gone && !problem) {
+        return EXIT_FAILED; /* stopped for want of a reader */
+    }
     text_complain("no answer: %s%s%s", reason, *message ? ": " : "", message);
-    return EXIT_FAILED;
+    /* Without a graph it was refused before anybody was asked. */
+    return error && !root ? text_exit_code(error) : EXIT_FAILED;
 }
 
 static int run_to_the_end(struct machine *m)
@@ -385,6 +425,7 @@ static int make_and_run(struct machine *m)
         return text_fail(err);
     }
     int code = make_models(m);
+    code = code ? code : check_session(m);
     code = code ? code : make_runtime(m);
     code = code ? code : make_flow(m);
     if (code == 0) {
@@ -407,6 +448,7 @@ int drive_run(struct drive *d)
     rlm_model_free(m.model);
     rlm_loop_free(m.loop);
     live_free(m.live);
+    free(m.python);
     if (m.signal_fd >= 0) {
         close(m.signal_fd);
     }

@@ -1,36 +1,39 @@
 #include "cli/inputs.h"
 
 #include "cli/text.h"
+#include "cli/units.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 enum { QUERY_MAX_BYTES = 64 << 20 };
 
-/* What is no regular file (a pipe of the shell) is read here. */
-#define STREAM_MAX_BYTES ((size_t)2 << 30)
-
-static int read_whole(const char *what, const char *path, size_t max, struct rlm_str *ret_text)
+static int read_query(const char *path, struct rlm_str *ret_text)
 {
-    int problem = text_read_file(path, max, ret_text);
-    if (problem) {
-        text_complain("%s: reading %s: %s", what, strcmp(path, "-") == 0 ? "stdin" : path,
-                      strerror(problem));
+    const char *shown = strcmp(path, "-") == 0 ? "stdin" : path;
+    int problem = text_read_file(path, QUERY_MAX_BYTES, ret_text);
+    if (problem == EFBIG) {
+        char size[32];
+        units_format_size(QUERY_MAX_BYTES, size, sizeof size);
+        text_complain("the query: %s has more than %s; give such data as an input", shown, size);
+    } else if (problem) {
+        text_complain("the query: reading %s: %s", shown, strerror(problem));
     }
-    return problem ? EXIT_USAGE : 0;
+    return problem == EFBIG ? EXIT_USAGE : problem ? text_exit_code_of_errno(problem) : 0;
 }
 
 int inputs_query(const char *argument, struct rlm_str *ret_query)
 {
     int r = 0;
     if (strcmp(argument, "-") == 0) {
-        r = read_whole("the query", "-", QUERY_MAX_BYTES, ret_query);
+        r = read_query("-", ret_query);
     } else if (argument[0] == '@' && argument[1] != '@') {
-        r = read_whole("the query", argument + 1, QUERY_MAX_BYTES, ret_query);
+        r = read_query(argument + 1, ret_query);
     } else {
         argument += argument[0] == '@';
-        *ret_query = (struct rlm_str){argument, strlen(argument)};
+        *ret_query = (struct rlm_str){text_copy(argument), strlen(argument)};
     }
     if (r != 0) {
         return r;
@@ -65,27 +68,14 @@ static int from_path(const char *name, const char *path, struct rlm_input *in)
     if (stat(copy, &st) < 0) {
         text_complain("--input %s: %s: %m (a text that begins with @ is written NAME=@@TEXT)", name,
                       copy);
+        return text_exit_code_of_errno(errno);
+    }
+    in->kind = S_ISDIR(st.st_mode) ? RLM_INPUT_DIRECTORY : RLM_INPUT_FILE;
+    if (S_ISDIR(st.st_mode) && encoding) {
+        text_complain("--input %s: a directory takes no encoding", name);
         return EXIT_USAGE;
     }
-    if (S_ISDIR(st.st_mode)) {
-        in->kind = RLM_INPUT_DIRECTORY;
-        if (encoding) {
-            text_complain("--input %s: a directory takes no encoding", name);
-            return EXIT_USAGE;
-        }
-        return 0;
-    }
-    in->kind = RLM_INPUT_FILE;
-    if (S_ISREG(st.st_mode)) {
-        return 0;
-    }
-    if (encoding) {
-        text_complain("--input %s: an encoding needs a regular file", name);
-        return EXIT_USAGE;
-    }
-    int r = read_whole(name, copy, STREAM_MAX_BYTES, &in->value);
-    in->kind = r == 0 && text_bad_offset(in->value) >= 0 ? RLM_INPUT_BYTES : RLM_INPUT_TEXT;
-    return r;
+    return 0;
 }
 
 static int read_input(const char *text, struct rlm_input *in)
@@ -121,4 +111,13 @@ int inputs_all(const struct options *o, struct rlm_input **ret_inputs, size_t *r
         r = read_input(values[i], &(*ret_inputs)[i]);
     }
     return r;
+}
+
+void inputs_free(struct rlm_input *inputs, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free((char *)(uintptr_t)inputs[i].name);
+        free((char *)(uintptr_t)inputs[i].path);
+    }
+    free(inputs);
 }

@@ -81,7 +81,7 @@ int kept_new_path(struct rlm_str query, char **ret_path)
         text_complain("making %s: %s; say -o PATH to keep the run elsewhere", directory,
                       strerror(problem));
         free(directory);
-        return EXIT_FAILED;
+        return text_exit_code_of_errno(problem);
     }
     char word[WORD_MAX + 1], stamp[32] = "";
     time_t now = time(NULL);

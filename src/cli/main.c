@@ -1,30 +1,17 @@
 /* The rlmflow program: finds the command, reads its settings, runs it. */
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/text.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 static const struct command *const commands[] = {
     &cmd_run, &cmd_resume, &cmd_view, &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
-
-/* A standard descriptor that is closed would be taken by the next file that is opened. */
-static void open_standard_descriptors(void)
-{
-    for (int fd = 0; fd <= 2; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF && open("/dev/null", O_RDWR) != fd) {
-            _exit(EXIT_FAILED);
-        }
-    }
-}
 
 static void print_overview(FILE *to)
 {
@@ -56,16 +43,6 @@ static const struct command *find_command(const char *name)
     return NULL;
 }
 
-/* A full disk or a closed pipe must not look like success. */
-static int close_stdout(int code)
-{
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
-        text_complain("writing to stdout: %s", strerror(errno));
-        return EXIT_FAILED;
-    }
-    return code;
-}
-
 static int run_command(const struct command *command, int argc, char **argv)
 {
     struct options *options = text_allocate(sizeof *options);
@@ -76,17 +53,12 @@ static int run_command(const struct command *command, int argc, char **argv)
     } else if (code == 0) {
         code = command->run(options);
     }
-    return close_stdout(code);
+    options_free(options);
+    return code;
 }
 
-int main(int argc, char **argv)
+static int run_words(int argc, char **argv)
 {
-    open_standard_descriptors();
-    /* What cannot be written is an error like others. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-    /* Other processes of the user must not read keys from our memory. */
-    prctl(PR_SET_DUMPABLE, 0);
     const char *word = argc > 1 ? argv[1] : NULL;
     bool help = word && (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
                          strcmp(word, "help") == 0);
@@ -96,7 +68,7 @@ int main(int argc, char **argv)
     }
     if (help && argc == 2) {
         print_overview(stdout);
-        return close_stdout(0);
+        return 0;
     }
     if (strcmp(word, "--version") == 0) {
         word = "version";
@@ -107,7 +79,15 @@ int main(int argc, char **argv)
     }
     if (help) {
         options_print_help(stdout, command);
-        return close_stdout(0);
+        return 0;
     }
     return run_command(command, argc - 2, argv + 2);
+}
+
+int main(int argc, char **argv)
+{
+    output_begin();
+    /* Other processes of the user must not read keys from our memory. */
+    prctl(PR_SET_DUMPABLE, 0);
+    return output_end(run_words(argc, argv));
 }

@@ -3,8 +3,10 @@
 #include "cli/text.h"
 #include "cli/units.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static char *take_url(const char *name)
 {
@@ -21,6 +23,15 @@ void models_take_environment(struct provider_settings *p)
     p->anthropic_key = options_take_variable("ANTHROPIC_API_KEY");
     p->openai_url = take_url("OPENAI_BASE_URL");
     p->anthropic_url = take_url("ANTHROPIC_BASE_URL");
+}
+
+void models_forget(struct provider_settings *p)
+{
+    text_wipe(p->openai_key);
+    text_wipe(p->openai_url);
+    text_wipe(p->anthropic_key);
+    text_wipe(p->anthropic_url);
+    *p = (struct provider_settings){0};
 }
 
 bool models_is_scripted(const char *name)
@@ -54,10 +65,11 @@ models_place(const struct options *o, const struct provider_settings *p, const c
     return place;
 }
 
-/* "NAME=VALUE" as the "NAME: VALUE" of a request. The strings live as long as the process. */
+/* "NAME=VALUE" as the "NAME: VALUE" of a request; the caller frees the list, also after a failure. */
 static int make_headers(const struct options *o, char ***ret_headers)
 {
     char **values = o->settings[OPT_HEADER].values, **headers = NULL;
+    *ret_headers = NULL;
     for (size_t i = 0; values && values[i]; i++) {
         const char *equals = strchr(values[i], '=');
         if (!equals || equals == values[i] || strpbrk(values[i], "\r\n")) {
@@ -66,8 +78,8 @@ static int make_headers(const struct options *o, char ***ret_headers)
         }
         text_list_add(&headers,
                       text_format("%.*s: %s", (int)(equals - values[i]), values[i], equals + 1));
+        *ret_headers = headers;
     }
-    *ret_headers = headers;
     return 0;
 }
 
@@ -132,6 +144,14 @@ int models_new(rlm_loop *loop,
     m.body_json = options_text(o, OPT_BODY);
     m.proxy = options_text(o, OPT_PROXY);
     m.ca_file = options_text(o, OPT_CA_FILE);
+    if (m.ca_file && access(m.ca_file, R_OK) < 0) {
+        int code = text_exit_code_of_errno(errno);
+        text_complain("%s %s: %s", o->settings[OPT_CA_FILE].where, m.ca_file, strerror(errno));
+        return code;
+    }
+    m.connect_timeout_ms = (int)options_number(o, OPT_CONNECT_TIMEOUT);
+    m.first_byte_timeout_ms = (int)options_number(o, OPT_FIRST_BYTE_TIMEOUT);
+    m.idle_timeout_ms = (int)options_number(o, OPT_IDLE_TIMEOUT);
     int code = make_headers(o, &headers);
     if (code == 0) {
         code = find_price(o, name, &m.price);
@@ -140,5 +160,6 @@ int models_new(rlm_loop *loop,
     if (code == 0 && rlm_model_new(loop, &m, ret_model, &err) < 0) {
         code = text_fail(err);
     }
+    text_list_free(headers);
     return code;
 }

@@ -13,6 +13,9 @@ struct provider_settings {
 /* Copies them and wipes what is secret from the environment block of the process. */
 void models_take_environment(struct provider_settings *p);
 
+/* Wipes and frees what it holds. */
+void models_forget(struct provider_settings *p);
+
 /* "script:FILE" */
 bool models_is_scripted(const char *name);
 

@@ -23,6 +23,11 @@ enum {
         .name = option_name, .kind = OPTION_TIME, .group = "limits", .argument = "TIME", \
         .fallback = fallback_, .help = help_, .commands = SETTINGS                       \
     }
+#define MODEL_TIME(option_name, fallback_, help_)                                       \
+    {                                                                                   \
+        .name = option_name, .kind = OPTION_TIME, .group = "model", .argument = "TIME", \
+        .fallback = fallback_, .help = help_, .commands = ANYWHERE, .max = INT_MAX      \
+    }
 
 /* clang-format off */
 const struct option option_table[OPT_COUNT] = {
@@ -62,6 +67,12 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_CA_FILE] = {.name = "ca-file", .group = "model", .argument = "FILE",
         .help = "certificates to trust; without it: SSL_CERT_FILE, CURL_CA_BUNDLE, else the system's",
         .commands = ANYWHERE},
+    [OPT_CONNECT_TIMEOUT] = MODEL_TIME("connect-timeout", "10s",
+        "for the connection to the model's server; 0: no limit"),
+    [OPT_FIRST_BYTE_TIMEOUT] = MODEL_TIME("first-byte-timeout", "600s",
+        "until a reply begins; 0: no limit"),
+    [OPT_IDLE_TIMEOUT] = MODEL_TIME("idle-timeout", "120s",
+        "between the bytes of a reply that has begun; 0: no limit"),
     [OPT_RUNTIME] = {.name = "runtime", .group = "session", .kind = OPTION_CHOICE, .argument = "NAME",
         .choices = runtimes, .fallback = "subprocess",
         .help = "where agent code runs. subprocess: a plain child process without isolation, which can do "
@@ -103,6 +114,9 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_CUT] = {.name = "cut", .group = "result", .kind = OPTION_SWITCH,
         .help = "where the run's journal is damaged before its end: give up what stands behind that",
         .commands = FOR_RESUME, .only_flag = true},
+    [OPT_MAX_INPUT_SIZE] = {.name = "max-input-size", .group = "limits", .kind = OPTION_SIZE,
+        .argument = "SIZE", .fallback = "4g",
+        .help = "of one input, or of one file of a directory that is an input", .commands = SETTINGS},
     [OPT_OUTPUT] = {.name = "output", .letter = 'o', .group = "result", .argument = "PATH",
         .help = "keep the run there, a path that does not exist; without it: under the state directory",
         .commands = FOR_RUN | FOR_DEMO, .only_flag = true},

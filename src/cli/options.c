@@ -18,6 +18,14 @@ static void wipe(char *text)
     explicit_bzero(text, strlen(text));
 }
 
+/* What the environment and the caller's argv hold is not ours to free. */
+static void clear(struct setting *s)
+{
+    text_list_free(s->values);
+    free(s->where);
+    *s = (struct setting){0};
+}
+
 static bool is_hidden(const struct option *option, const char *value)
 {
     return option->secret || (option->url && strchr(value, '@'));
@@ -30,6 +38,8 @@ static const char *expected(const struct option *option)
         return "a number such as 20 or 200k";
     case OPTION_TIME:
         return "a time such as 90s, 10m, 1h or 500ms";
+    case OPTION_SIZE:
+        return "a size such as 512k, 100m or 2g";
     case OPTION_MONEY:
         return "an amount of dollars such as 1.50";
     case OPTION_REAL:
@@ -60,9 +70,11 @@ static bool convert(const struct option *option, struct setting *s, const char *
     case OPTION_TEXT:
         return *value != '\0';
     case OPTION_NUMBER:
-        return units_number(value, &s->number) && (!option->max || s->number <= option->max);
+        return units_number(value, &s->number);
     case OPTION_TIME:
         return units_time_ms(value, &s->number);
+    case OPTION_SIZE:
+        return units_size_bytes(value, &s->number);
     case OPTION_MONEY:
         return units_money_nano(value, &s->number);
     case OPTION_REAL:
@@ -89,20 +101,21 @@ static char *set(struct options *o,
         return NULL;
     }
     if (source > s->source) {
-        s->values = NULL;
+        clear(s);
     }
     if (!convert(option, s, value)) {
-        if (option->kind == OPTION_NUMBER && option->max && units_number(value, &s->number)) {
-            return text_format("%s is %s; it can be at most %lld", where, value,
-                               (long long)option->max);
-        }
         return text_format("%s is \"%s\"; it must be %s", where,
                            is_hidden(option, value) ? "..." : value, expected(option));
+    }
+    if (option->max && s->number > option->max) {
+        return text_format("%s is %s; it can be at most %lld%s", where, value,
+                           (long long)option->max, option->kind == OPTION_TIME ? "ms" : "");
     }
     char *copy = text_copy(value);
     text_list_add(&s->values, copy);
     s->value = copy;
     s->source = source;
+    free(s->where);
     s->where = text_copy(where);
     return NULL;
 }
@@ -202,9 +215,9 @@ take_from_file(void *arg, const char *table, const char *key, const char *value,
         }
         char *where = text_format("%s:%d", o->file, line);
         char *wrong = set(o, (enum option_id)i, value, FROM_FILE, where);
-        free(where);
         /* The caller puts file and line in front. */
-        char *bare = wrong ? text_format("%s%s", key, strstr(wrong, " is ")) : NULL;
+        char *bare = wrong ? text_format("%s%s", key, wrong + strlen(where)) : NULL;
+        free(where);
         free(wrong);
         return bare;
     }
@@ -248,6 +261,11 @@ static int use_file(struct options *o)
     }
     if (found == 0) {
         o->file = NULL;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (paths[i] != o->file) {
+            free(paths[i]);
+        }
     }
     return found < 0 ? EXIT_USAGE : 0;
 }
@@ -456,6 +474,16 @@ int options_take_kept(struct options *o, const char *run)
         return EXIT_USAGE;
     }
     return 0;
+}
+
+void options_free(struct options *o)
+{
+    for (size_t i = 0; i < OPT_COUNT; i++) {
+        clear(&o->settings[i]);
+    }
+    free(o->arguments);
+    free(o->file);
+    free(o);
 }
 
 int options_parse(const struct command *command, int argc, char **argv, struct options *o)

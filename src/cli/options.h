@@ -26,6 +26,9 @@ enum option_id {
     OPT_PRICE,
     OPT_PROXY,
     OPT_CA_FILE,
+    OPT_CONNECT_TIMEOUT,
+    OPT_FIRST_BYTE_TIMEOUT,
+    OPT_IDLE_TIMEOUT,
     OPT_RUNTIME,
     OPT_PYTHON,
     OPT_CWD,
@@ -47,6 +50,7 @@ enum option_id {
     OPT_MAX_AGENTS,
     OPT_RESTORE,
     OPT_CUT,
+    OPT_MAX_INPUT_SIZE,
     OPT_OUTPUT,
     OPT_SYNC,
     OPT_JSON,
@@ -62,6 +66,7 @@ enum option_kind {
     OPTION_TEXT,
     OPTION_NUMBER, /* with k, M */
     OPTION_TIME,   /* milliseconds, with s, m, h, ms */
+    OPTION_SIZE,   /* bytes, with k, m, g of 1024 */
     OPTION_MONEY,  /* nano-dollars */
     OPTION_REAL,
     OPTION_CHOICE, /* one of `choices` */
@@ -98,7 +103,7 @@ struct option {
     const char *help;
     const char *const *choices; /* NULL-terminated */
     unsigned commands;          /* of enum command_bit */
-    int64_t max;                /* of a number; 0: INT64_MAX */
+    int64_t max;                /* of a number, time or size; 0: INT64_MAX */
     bool list;                  /* may be given more than once */
     bool only_flag;             /* belongs to one run: no environment, no file */
     bool secret;                /* never shown, wiped from the command line and the environment */
@@ -117,7 +122,7 @@ struct setting {
 
 struct options {
     struct setting settings[OPT_COUNT];
-    char **arguments; /* what is no flag; NULL-terminated or NULL */
+    char **arguments; /* what is no flag, borrowed of argv; NULL-terminated or NULL */
     int n_arguments;
     char *file; /* the rlmflow.toml that was read, or NULL */
 };
@@ -138,6 +143,8 @@ extern const struct option option_table[OPT_COUNT];
 /* Fills `options` for a command. 0; EXIT_USAGE after a complaint; -1 when --help was asked for. What is
  * secret is wiped from argv and the environment. */
 int options_parse(const struct command *command, int argc, char **argv, struct options *options);
+/* With all that it holds, secrets wiped. */
+void options_free(struct options *options);
 /* Wipes the value of a variable from the process's environment block and removes it; returns a copy
  * (NULL: not set, or empty). */
 char *options_take_variable(const char *name);

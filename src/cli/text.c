@@ -41,6 +41,11 @@ char *text_format(const char *format, ...)
     return text;
 }
 
+FILE *text_stream(char **ret_text, size_t *ret_len)
+{
+    return or_end(open_memstream(ret_text, ret_len));
+}
+
 void text_list_add(char ***list, char *take_text)
 {
     size_t n = 0;
@@ -50,6 +55,22 @@ void text_list_add(char ***list, char *take_text)
     *list = or_end(realloc(*list, (n + 2) * sizeof **list));
     (*list)[n] = take_text;
     (*list)[n + 1] = NULL;
+}
+
+void text_wipe(char *text)
+{
+    if (text) {
+        explicit_bzero(text, strlen(text));
+        free(text);
+    }
+}
+
+void text_list_free(char **list)
+{
+    for (size_t i = 0; list && list[i]; i++) {
+        text_wipe(list[i]);
+    }
+    free(list);
 }
 
 /* Each line of the text goes out made harmless; the text ends with a newline then. */
@@ -93,22 +114,51 @@ void text_say(const char *format, ...)
     va_end(args);
 }
 
-int text_fail(rlm_error *err)
+int text_exit_code_of_errno(int number)
 {
-    int code = rlm_error_code(err);
-    text_complain("%s", rlm_error_message(err));
-    rlm_error_free(err);
-    switch (code) {
+    switch (number) {
+    case 0:
+    case EAGAIN:
+    case EDQUOT:
+    case EFBIG: /* what is written, not what was given */
+    case EIO:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOSPC:
+        return EXIT_FAILED;
+    default:
+        return EXIT_USAGE;
+    }
+}
+
+int text_exit_code(const rlm_error *err)
+{
+    switch (rlm_error_code(err)) {
     case RLM_E_INVAL:
     case RLM_E_EXISTS:
     case RLM_E_NOT_FOUND:
     case RLM_E_PARSE:
+    case RLM_E_CORRUPT:
+    case RLM_E_VERSION:
+    case RLM_E_BUSY:
+    case RLM_E_LIMIT:
     case RLM_E_SCHEMA:
     case RLM_E_UNSUPPORTED:
         return EXIT_USAGE;
+    case RLM_E_IO:
+        return text_exit_code_of_errno(rlm_error_errno(err));
     default:
         return EXIT_FAILED;
     }
+}
+
+int text_fail(rlm_error *err)
+{
+    int code = text_exit_code(err);
+    text_complain("%s", rlm_error_message(err));
+    rlm_error_free(err);
+    return code;
 }
 
 /* The length of the WTF-8 character at `p`, 0 when there is none. */

@@ -17,15 +17,25 @@ enum exit_code {
 void *text_allocate(size_t size_bytes); /* zeroed */
 char *text_copy(const char *text);
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* A stream into memory, as open_memstream. */
+FILE *text_stream(char **ret_text, size_t *ret_len);
 /* Appends to a NULL-terminated list; takes the text. */
 void text_list_add(char ***list, char *take_text);
+/* Frees a list with its texts, which are wiped: some are secrets. */
+void text_list_free(char **list);
+/* Wipes and frees. NULL allowed. */
+void text_wipe(char *text);
 
 /* "rlmflow: ..." on stderr; control characters in it are taken out. */
 void text_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A line on stderr as it stands, control characters taken out. */
 void text_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Complains of an error of the library, frees it, and returns the exit code for it: EXIT_USAGE when
- * an argument was wrong, else EXIT_FAILED. */
+/* The rule of exit codes: what is refused before the first model call because of what the user gave (a
+ * flag, a setting, a path, a file's content) is EXIT_USAGE; where machine or server is at fault
+ * (memory, a full disk, no descriptors, no answer), and for all that comes later, it is EXIT_FAILED. */
+int text_exit_code(const rlm_error *err);
+int text_exit_code_of_errno(int number);
+/* Complains of an error of the library, frees it, and returns the exit code for it. */
 int text_fail(rlm_error *err);
 
 /* Text of many lines to a stream, each line made harmless. */

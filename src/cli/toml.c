@@ -56,8 +56,9 @@ static void skip_lines(struct reader *r)
 static bool read_escape(struct reader *r, FILE *out)
 {
     static const char names[] = "btnfr\"\\", values[] = "\b\t\n\f\r\"\\";
-    char c = *r->p++;
+    char c = *r->p;
     const char *simple = c ? strchr(names, c) : NULL;
+    r->p += c != '\0';
     if (simple) {
         fputc(values[simple - names], out);
         return true;
@@ -94,8 +95,8 @@ static bool read_string(struct reader *r, char **ret_text)
     if (r->p[0] == quote && r->p[1] == quote) {
         return fail(r, text_copy("strings of many lines are not supported here"));
     }
-    FILE *out = open_memstream(ret_text, &len);
-    bool fine = out != NULL;
+    FILE *out = text_stream(ret_text, &len);
+    bool fine = true;
     while (fine && *r->p != quote) {
         if (*r->p == '\0' || *r->p == '\n') {
             fine = fail(r, text_copy("a string without its closing quote"));
@@ -106,9 +107,7 @@ static bool read_string(struct reader *r, char **ret_text)
             fputc(*r->p++, out);
         }
     }
-    if (out) {
-        fclose(out);
-    }
+    fclose(out);
     if (!fine) {
         free(*ret_text);
         return false;
@@ -229,7 +228,9 @@ static bool read_line(struct reader *r)
         free(r->table);
         r->table = name;
         skip_blanks(r);
-        return *r->p++ == ']' || fail(r, text_copy("the name of a table ends with ]"));
+        bool ends = *r->p == ']';
+        r->p += ends;
+        return ends || fail(r, text_copy("the name of a table ends with ]"));
     }
     if (!read_name(r, &name)) {
         return false;
@@ -245,19 +246,13 @@ static bool read_line(struct reader *r)
     return fine;
 }
 
-int toml_read(const char *path, toml_value take, void *arg, char **ret_problem)
+bool toml_parse(
+    const char *path, struct rlm_str text, toml_value take, void *arg, char **ret_problem)
 {
-    struct rlm_str text;
-    int problem = text_read_file(path, FILE_MAX_BYTES, &text);
-    if (problem == ENOENT || problem == ENOTDIR) {
-        return 0;
-    }
-    if (problem) {
-        *ret_problem = text_format("%s: %s", path, strerror(problem));
-        return -1;
-    }
-    struct reader r = {.path = path, .line = 1, .p = text.ptr, .take = take, .arg = arg};
-    if (strlen(text.ptr) != text.len || text_bad_offset(text) >= 0) {
+    char *copy = text_format("%.*s", (int)text.len, text.ptr);
+    struct reader r = {.path = path, .line = 1, .p = copy, .take = take, .arg = arg};
+    r.p += strncmp(copy, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte-order mark */
+    if (strlen(copy) != text.len || text_bad_offset(text) >= 0) {
         fail(&r, text_copy("the file is not UTF-8 text"));
     }
     for (; !r.problem && *r.p; r.line++) {
@@ -271,7 +266,23 @@ int toml_read(const char *path, toml_value take, void *arg, char **ret_problem)
         r.p += *r.p == '\n';
     }
     free(r.table);
-    free((char *)(uintptr_t)text.ptr);
+    free(copy);
     *ret_problem = r.problem;
-    return r.problem ? -1 : 1;
+    return !r.problem;
+}
+
+int toml_read(const char *path, toml_value take, void *arg, char **ret_problem)
+{
+    struct rlm_str text;
+    int problem = text_read_file(path, FILE_MAX_BYTES, &text);
+    if (problem == ENOENT || problem == ENOTDIR) {
+        return 0;
+    }
+    if (problem) {
+        *ret_problem = text_format("%s: %s", path, strerror(problem));
+        return -1;
+    }
+    bool fine = toml_parse(path, text, take, arg, ret_problem);
+    free((char *)(uintptr_t)text.ptr);
+    return fine ? 1 : -1;
 }

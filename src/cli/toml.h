@@ -3,6 +3,8 @@
  * error that names the file and the line. */
 #pragma once
 
+#include "rlmflow.h"
+
 #include <stdbool.h>
 
 /* A value as the text that the flag of that name would get; of an array one call an element. Returns
@@ -10,5 +12,8 @@
 typedef char *(*toml_value)(
     void *arg, const char *table, const char *key, const char *value, int line);
 
+/* Reads a text that `path` names in messages. False: *ret_problem (allocated) says what is wrong. */
+bool toml_parse(
+    const char *path, struct rlm_str text, toml_value take, void *arg, char **ret_problem);
 /* Reads a file. 1: it was read, 0: there is none, -1: *ret_problem (allocated) says what is wrong. */
 int toml_read(const char *path, toml_value take, void *arg, char **ret_problem);

@@ -66,6 +66,25 @@ bool units_time_ms(const char *text, int64_t *ret_ms)
     return factor > 0 && to_integer(value * factor, ret_ms) && (*ret_ms > 0 || value == 0);
 }
 
+bool units_size_bytes(const char *text, int64_t *ret_bytes)
+{
+    static const char letters[] = "kmgt";
+    double value;
+    const char *rest;
+    if (!scan(text, &value, &rest)) {
+        return false;
+    }
+    const char *letter = *rest ? strchr(letters, *rest | 0x20) : NULL;
+    if (letter) {
+        value *= (double)(1LL << (10 * (letter - letters + 1)));
+        rest++;
+        rest += (*rest | 0x20) == 'b'; /* "4gb" */
+    } else {
+        rest += (*rest | 0x20) == 'b';
+    }
+    return *rest == '\0' && to_integer(value, ret_bytes) && (*ret_bytes > 0 || value == 0);
+}
+
 bool units_money_nano(const char *text, int64_t *ret_nano)
 {
     double value;

@@ -9,6 +9,8 @@
 bool units_number(const char *text, int64_t *ret_number); /* 1000, 200k, 1.5M */
 bool units_time_ms(const char *text,
                    int64_t *ret_ms); /* 90, 90s, 1.5m, 2h, 500ms; no unit: seconds */
+bool units_size_bytes(const char *text,
+                      int64_t *ret_bytes);                  /* 512, 64k, 1.5g, as Docker has them */
 bool units_money_nano(const char *text, int64_t *ret_nano); /* 1.50, $1.50 */
 bool units_real(const char *text, double *ret_real); /* 0.7; the point is a point in any locale */
 

@@ -1,5 +1,4 @@
 #include "flow/code.h"
-#include "flow/observe.h"
 #include "flow/past.h"
 #include "flow/restore.h"
 #include "flow/run.h"
@@ -7,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { TEXT_MAX = 64 * 1024 * 1024, SESSION_OPEN_TIMEOUT_MS = 60 * 1000 };
+enum { TEXT_MAX = 64 * 1024 * 1024 };
 
 int rlm_agent_new(rlm_run *run,
                   rlm_graph *graph,
@@ -155,8 +154,8 @@ void rlm_agent_drop(struct rlm_agent *agent)
 static void finish_children(struct rlm_agent *agent, const char *reason)
 {
     for (size_t i = 0; i < agent->graph->children.len; i++) {
-        struct rlm_agent *child =
-            rlm_map_get(&agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
+        struct rlm_agent *child = rlm_map_get(
+            &agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
         if (child && !rlm_agent_finished(child)) {
             rlm_agent_finish(child, reason, RLM_STR(""), RLM_STR(""),
                              RLM_STR("the agent that launched it went on without it"));
@@ -195,296 +194,9 @@ void rlm_agent_finish(
     }
 }
 
-static void finish_answered(struct rlm_agent *agent, rlm_str output)
+void rlm_agent_fail(struct rlm_agent *agent, rlm_str message)
 {
-    rlm_autofree char *answer = rlm_steal(&agent->answer);
-    if (agent->session) {
-        rlm_run_retire_session(agent->run, rlm_steal(&agent->session));
-        agent->session_ready = false;
-    }
-    rlm_agent_finish(agent, "answered", (rlm_str){answer, agent->answer_len}, output, RLM_STR(""));
-}
-
-static void finish_failed(struct rlm_agent *agent, const char *message)
-{
-    rlm_agent_finish(agent, "failed", RLM_STR(""), RLM_STR(""), rlm_str_of(message));
-}
-
-/* ---- a cell ---- */
-
-/* The note of the extractor on the reply whose code has just run. */
-static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
-{
-    for (size_t i = g->nodes.len; i-- > 0;) {
-        const struct rlm_node *node = g->nodes.items[i];
-        if (node->type == RLM_LLM_OUTPUT) {
-            rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
-            rlm_code_extract(node->content, &code, note);
-            if (memmem(node->metadata.ptr, node->metadata.len, "\"length\"", 8)) {
-                rlm_buf_adds(note, note->len ? " " : "");
-                rlm_buf_adds(note,
-                             "Your reply was cut off at its length limit; write less at once.");
-            }
-            return;
-        }
-    }
-}
-
-/* Appends the observation of a cell that ended without an answer. */
-static void append_observation(struct rlm_agent *agent,
-                               const char *error_kind,
-                               struct rlm_observation *o,
-                               rlm_str metadata)
-{
-    rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
-    rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
-    if (agent->lost) {
-        rlm_buf_adds(&note, agent->lost);
-        free(rlm_steal(&agent->lost));
-    }
-    note_on_code(agent->graph, &note);
-    o->note = rlm_buf_str(&note);
-    o->max_chars = agent->run->flow->limits.max_output_length;
-    rlm_observe(o, &content);
-    rlm_error *err = NULL;
-    if (rlm_buf_check(&content, &err) < 0 || rlm_buf_check(&note, &err) < 0) {
-        rlm_run_fail(agent->run, err);
-        return;
-    }
-    struct rlm_node node = {
-        .type = error_kind ? RLM_ERROR_OUTPUT : RLM_EXEC_OUTPUT,
-        .content = rlm_buf_str(&content),
-        .output = o->output,
-        .error = rlm_str_of(error_kind ? error_kind : ""),
-        .metadata = metadata,
-    };
-    rlm_agent_append(agent, &node);
-    rlm_run_schedule(agent);
-}
-
-static void session_ready(void *arg, rlm_str ready_json)
-{
-    struct rlm_agent *agent = arg;
-    char seed[20];
-    rlm_agent_seed(agent, seed);
-    agent->session_ready = true;
-    size_t n_cells;
-    const int64_t *cells = rlm_restore_cells(agent->restore, &n_cells);
-    if (rlm_record_session(agent, seed, ready_json, cells, n_cells) < 0) {
-        return;
-    }
-    if (agent->restore) {
-        rlm_restore_ready(agent);
-    } else {
-        rlm_run_schedule(agent);
-    }
-}
-
-static void session_suspended(void *arg, const struct rlm_host_call *calls, size_t n_calls)
-{
-    struct rlm_agent *agent = arg;
-    if (agent->session && agent->restore) {
-        rlm_restore_suspended(agent, calls, n_calls);
-    } else if (agent->session) {
-        rlm_calls_begin(agent, calls, n_calls);
-    }
-}
-
-/* Which names the cell bound: what is gone when its session is. */
-static void put_names(const struct rlm_cell_finished *how, struct rlm_buf *metadata)
-{
-    if (!how->bound && !how->unbound) {
-        return;
-    }
-    struct rlm_json_writer w = {.buf = metadata};
-    rlm_json_begin(&w, '{');
-    if (how->bound && how->bound->count) {
-        rlm_json_key(&w, "bound"), rlm_json_put(&w, how->bound);
-    }
-    if (how->unbound && how->unbound->count) {
-        rlm_json_key(&w, "unbound"), rlm_json_put(&w, how->unbound);
-    }
-    rlm_json_end(&w, '}');
-}
-
-static void session_finished(void *arg, const struct rlm_cell_finished *how)
-{
-    struct rlm_agent *agent = arg;
-    if (!agent->session) {
-        return;
-    }
-    if (agent->restore) {
-        rlm_restore_finished(agent, how);
-        return;
-    }
-    agent->cell_open = false;
-    agent->again = NULL;
-    rlm_calls_cancel(agent, "terminated");
-    if (agent->answer) {
-        finish_answered(agent, how->output);
-        return;
-    }
-    struct rlm_observation o = {
-        .output = how->output,
-        .omitted_chars = how->omitted_chars,
-        .notes = how->notes,
-    };
-    const char *kind = NULL;
-    if (how->error_type) {
-        kind = how->clock ? how->clock : "exec";
-        o.error = how->traceback.len ? how->traceback : how->error_message;
-    }
-    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
-    put_names(how, &metadata);
-    rlm_agent_set_state(agent, RLM_AGENT_READY);
-    append_observation(agent, kind, &o, rlm_buf_str(&metadata));
-}
-
-static void session_died(void *arg, const struct rlm_session_death *how)
-{
-    struct rlm_agent *agent = arg;
-    if (!agent->session) {
-        return;
-    }
-    bool was_ready = agent->session_ready;
-    if (agent->restore && was_ready) {
-        rlm_restore_died(agent, how);
-        return;
-    }
-    rlm_run_close_session(agent->run, rlm_steal(&agent->session));
-    agent->session_ready = false;
-    bool in_cell = agent->cell_open;
-    if (rlm_record_session_ended(agent, how->reason, how->message) < 0) {
-        return;
-    }
-    agent->cell_open = agent->cell_unsent = false;
-    rlm_calls_cancel(agent, "terminated");
-    if (agent->answer) {
-        finish_answered(agent, how->output);
-    } else if (!was_ready) {
-        rlm_autofree char *message = rlm_strndup(how->message.ptr, how->message.len);
-        finish_failed(agent, message ? message : "out of memory");
-    } else if (in_cell) {
-        rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
-        rlm_buf_add_str(&error, how->message);
-        rlm_buf_adds(&error, "\nYour next code runs in a new session.");
-        struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
-        rlm_agent_set_state(agent, RLM_AGENT_READY);
-        append_observation(agent, how->reason, &o, RLM_STR(""));
-    } else {
-        free(agent->lost);
-        if (asprintf(&agent->lost, "Before this cell %.*s. ", RLM_FMT(how->message)) < 0) {
-            agent->lost = NULL;
-        }
-    }
-}
-
-static const struct rlm_session_events session_events = {
-    .ready = session_ready,
-    .suspended = session_suspended,
-    .finished = session_finished,
-    .died = session_died,
-};
-
-static int try_open_session(struct rlm_agent *agent, rlm_error **err)
-{
-    agent->sessions++;
-    agent->session_ready = false;
-    int r = rlm_agent_open_session(agent, &session_events, SESSION_OPEN_TIMEOUT_MS, err);
-    if (r < 0) {
-        agent->sessions--;
-    }
-    return r;
-}
-
-static void open_session(struct rlm_agent *agent)
-{
-    rlm_error *err = NULL;
-    if (try_open_session(agent, &err) < 0) {
-        finish_failed(agent, rlm_error_message(err));
-        rlm_error_free(err);
-    }
-}
-
-/* A failure is left to the time when the session is needed: to end the agent here would free the ask
- * that is being sent. */
-void rlm_agent_prepare(struct rlm_agent *agent)
-{
-    bool free_slot =
-        agent->slot == RLM_SLOT_HELD || agent->run->slots_held < agent->run->flow->limits.max_live;
-    if (!agent->session && free_slot && rlm_agent_take_slot(agent, false)) {
-        rlm_autoerr rlm_error *ignored = NULL;
-        try_open_session(agent, &ignored);
-    }
-}
-
-static void send_cell(struct rlm_agent *agent)
-{
-    rlm_error *err = NULL;
-    rlm_str code = rlm_graph_current(agent->graph)->code;
-    rlm_autofree char *recovered = rlm_steal(&agent->recovered);
-    agent->cell_unsent = false;
-    int r = recovered ? rlm_session_recover(agent->session, rlm_str_of(recovered), &err) : 0;
-    if (r == 0) {
-        r = rlm_session_start(agent->session, agent->cell, code, &err);
-    }
-    if (r < 0) {
-        finish_failed(agent, rlm_error_message(err));
-        rlm_error_free(err);
-    }
-}
-
-static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
-{
-    if (from->type == RLM_LLM_OUTPUT) {
-        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = from->code};
-        if (!rlm_agent_append(agent, &action)) {
-            return;
-        }
-    }
-    agent->cell++;
-    rlm_str recovered = agent->recovered ? rlm_str_of(agent->recovered) : RLM_STR("");
-    if (rlm_record_cell(agent, rlm_graph_current(agent->graph), recovered) < 0) {
-        return;
-    }
-    agent->cell_open = true;
-    rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
-    if (agent->run->sync && agent->run->journal) {
-        agent->cell_unsent = true;
-        rlm_run_schedule(agent);
-    } else {
-        send_cell(agent);
-    }
-}
-
-/* A reply without code is an observation that says what to write. */
-static void observe_no_code(struct rlm_agent *agent)
-{
-    struct rlm_node action = {.type = RLM_EXEC_ACTION};
-    rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
-    note_on_code(agent->graph, &note);
-    struct rlm_node node = {
-        .type = RLM_ERROR_OUTPUT, .content = rlm_buf_str(&note), .error = RLM_STR("no_code")};
-    if (rlm_agent_append(agent, &action) && rlm_agent_append(agent, &node)) {
-        rlm_run_schedule(agent);
-    }
-}
-
-static void run_code(struct rlm_agent *agent)
-{
-    const struct rlm_node *last = rlm_graph_current(agent->graph);
-    if (!last->code.len) {
-        observe_no_code(agent);
-    } else if (!rlm_agent_take_slot(agent, false)) {
-        rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
-    } else if (!agent->session) {
-        rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
-        open_session(agent);
-    } else if (!agent->session_ready || agent->restore) {
-        rlm_agent_set_state(agent, agent->restore ? RLM_AGENT_RESTORING : RLM_AGENT_RUNNING);
-    } else {
-        start_cell(agent, last);
-    }
+    rlm_agent_finish(agent, "failed", RLM_STR(""), RLM_STR(""), message);
 }
 
 /* ---- a turn of the model ---- */
@@ -543,7 +255,7 @@ static void not_replied(void *arg, struct rlm_ask *ask, const char *reason, cons
     (void)ask;
     agent->ask = NULL;
     if (strcmp(reason, "failed") == 0) {
-        finish_failed(agent, rlm_error_message(error));
+        rlm_agent_fail(agent, rlm_str_of(rlm_error_message(error)));
     } else {
         agent->refused = strcmp(reason, "cost") == 0 ? "cost" : "budget";
         rlm_run_schedule(agent);
@@ -564,7 +276,7 @@ static void ask_model(struct rlm_agent *agent, bool final)
     rlm_error *err = NULL;
     rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
     if (rlm_ask_start(&options, &agent->ask, &err) < 0) {
-        finish_failed(agent, rlm_error_message(err));
+        rlm_agent_fail(agent, rlm_str_of(rlm_error_message(err)));
         rlm_error_free(err);
     }
 }
@@ -593,47 +305,38 @@ static void finish_at_limit(struct rlm_agent *agent, const char *reason)
     rlm_agent_finish(agent, reason, RLM_STR(""), RLM_STR(""), rlm_str_of(text));
 }
 
+/* The first launch all of whose children have ended; 0: none. */
+static int64_t ended_launch(const struct rlm_agent *agent)
+{
+    for (size_t i = 0; i < agent->calls.len; i++) {
+        const struct rlm_call *call = agent->calls.items[i];
+        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
+            return call->id;
+        }
+    }
+    return 0;
+}
+
 void rlm_agent_step(struct rlm_agent *agent)
 {
     if (rlm_agent_finished(agent)) {
         return;
     }
     if (agent->cell_unsent && agent->session) {
-        send_cell(agent);
+        rlm_agent_send_cell(agent);
         return;
     }
-    if (agent->answer && !agent->cell_open) {
-        finish_answered(agent, RLM_STR("")); /* accepted before the run was stopped */
-        return;
-    }
-    if (agent->interrupted) {
-        rlm_interrupted_wait(agent);
-        return;
-    }
-    if (rlm_restore_goes_on(agent->restore)) {
-        if (!rlm_agent_take_slot(agent, true)) {
-            rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
-        } else if (!agent->session) {
-            rlm_agent_set_state(agent, RLM_AGENT_RESTORING);
-            open_session(agent);
-        }
+    if (rlm_agent_goes_on(agent)) {
         return;
     }
     if (agent->results.len) {
         rlm_calls_deliver(agent);
     }
-    struct rlm_open_launch launches[64];
     struct rlm_open_calls open = {
         .cell = agent->cell_open,
         .asking = agent->ask != NULL,
-        .launches = launches,
+        .ended_launch = ended_launch(agent),
     };
-    for (size_t i = 0; i < agent->calls.len && open.n_launches < 64; i++) {
-        const struct rlm_call *call = agent->calls.items[i];
-        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
-            launches[open.n_launches++] = (struct rlm_open_launch){call->id, call->parts_left};
-        }
-    }
     struct rlm_account account = {.refused = agent->refused,
                                   .last_affordable = agent->last_affordable};
     struct rlm_step step = rlm_step_next(agent->graph, &open, &agent->run->flow->limits, &account);
@@ -641,7 +344,7 @@ void rlm_agent_step(struct rlm_agent *agent)
     case RLM_STEP_WAIT:
         break;
     case RLM_STEP_RUN:
-        run_code(agent);
+        rlm_agent_run_code(agent);
         break;
     case RLM_STEP_ASK:
         ask_model(agent, step.final);

@@ -245,8 +245,9 @@ static void chat_done(void *arg, const struct rlm_chat_reply *reply)
         rlm_ledger_judge(&reply->usage, reply->usage_known, &ask->held, &traffic);
     rlm_backoff_succeeded(rlm_model_backoff(ask->options.model->model));
     ask->options.model->answered = true;
-    ask->options.agent->last_affordable =
-        ask->options.turn ? ask->held.shrunk : ask->options.agent->last_affordable;
+    if (ask->options.turn) {
+        ask->options.agent->last_affordable = ask->held.shrunk;
+    }
     if (!settle(ask, &usage, reply)) {
         return;
     }

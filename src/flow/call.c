@@ -3,6 +3,7 @@
 #include "graph/record.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { VALUE_MAX = 64 * 1024 * 1024, CALLS_MAX = 100000 };
 
@@ -291,6 +292,35 @@ void rlm_calls_cancel(struct rlm_agent *agent, const char *reason)
         cancel(agent->calls.items[0], reason);
     }
     results_clear(agent);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+void rlm_calls_give_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids)
+{
+    for (size_t i = 0; i < agent->calls.len;) {
+        struct rlm_call *call = agent->calls.items[i];
+        if (bsearch(&call->id, ids, n_ids, sizeof *ids, compare_ids)) {
+            cancel(call, "terminated");
+        } else {
+            i++;
+        }
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < agent->results.len; i++) {
+        struct rlm_call_result *result = &agent->results.items[i];
+        if (bsearch(&result->id, ids, n_ids, sizeof *ids, compare_ids)) {
+            result_free(result);
+        } else {
+            agent->results.items[kept++] = *result;
+        }
+    }
+    agent->results.len = kept;
+    update_slot(agent);
 }
 
 void rlm_calls_drop(struct rlm_agent *agent)

@@ -33,7 +33,7 @@ struct statement {
     enum { KIND_NONE, KIND_NAME, KIND_SIMPLE, KIND_BLOCK, KIND_IMPORT } kind;
     enum token last;
     bool path; /* a NAME statement of which only NAME.NAME has been read */
-    bool calls, calls_first, assigns, imports, has_in, colon, needs_in, needs_import, lambda;
+    bool calls, calls_first, assigns, imports, has_in, colon, needs_in, lambda;
 };
 
 struct plain {

@@ -15,8 +15,7 @@
 enum { SPECS_MAX = 10000, NAME_MAX_CHARS = 64, JSON_MAX = 64 * 1024 * 1024 };
 
 struct spec {
-    rlm_str query; /* in the call's arena or in `query_text` */
-    struct rlm_buf query_text;
+    struct rlm_buf query;
     char name[NAME_MAX_CHARS + 1];
     const rlm_json *inputs;
     rlm_str model;
@@ -26,7 +25,7 @@ struct spec {
 static void specs_free(struct spec *specs, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        rlm_buf_deinit(&specs[i].query_text);
+        rlm_buf_deinit(&specs[i].query);
         rlm_buf_deinit(&specs[i].schema);
     }
     free(specs);
@@ -104,7 +103,7 @@ read_schema(rlm_run *run, const rlm_json *value, size_t index, struct spec *ret,
 static int
 read_spec(rlm_run *run, const rlm_json *spec, size_t index, struct spec *ret, rlm_error **err)
 {
-    ret->query_text = RLM_BUF(JSON_MAX);
+    ret->query = RLM_BUF(JSON_MAX);
     ret->schema = RLM_BUF(JSON_MAX);
     if (!rlm_json_is(spec, RLM_JSON_OBJECT)) {
         return rlm_error_set(
@@ -115,12 +114,11 @@ read_spec(rlm_run *run, const rlm_json *spec, size_t index, struct spec *ret, rl
     if (r < 0) {
         return r;
     }
-    if (rlm_value_text(run, rlm_json_get(spec, "query"), &ret->query_text, NULL) < 0 ||
-        !ret->query_text.len) {
+    if (rlm_value_text(run, rlm_json_get(spec, "query"), &ret->query, NULL) < 0 ||
+        !ret->query.len) {
         return rlm_error_set(err, RLM_E_INVAL,
                              "specs[%zu][\"query\"] must be a str that says what to do", index);
     }
-    ret->query = rlm_buf_str(&ret->query_text);
     const rlm_json *name = rlm_json_get(spec, "name");
     if (!is_absent(name) && (r = read_name(name, index, ret, err)) < 0) {
         return r;
@@ -244,12 +242,13 @@ static int read_specs(struct rlm_agent *parent,
 
 /* ---- starting ---- */
 
-static void
-set_failure(struct rlm_part *part, const char *reason, rlm_str message, const char *agent_id)
+static int refuse(struct rlm_part *part, const char *name, rlm_str why, rlm_error **err)
 {
-    part->failure = reason;
-    part->value_json = rlm_failure_json(reason, message, agent_id);
+    char id[1024];
+    snprintf(id, sizeof id, "%s.%s", part->call->agent->graph->agent_id, name);
+    part->value_json = rlm_failure_json("refused", why, id);
     part->call->parts_left--;
+    return part->value_json ? 0 : rlm_error_nomem(err);
 }
 
 /* Why this spec may not run, in `text`; false if it may. */
@@ -260,7 +259,7 @@ static bool refused(const struct rlm_agent *parent,
 {
     rlm_run *run = parent->run;
     const struct rlm_limits *l = &run->flow->limits;
-    size_t chars = rlm_utf8_count(spec->query);
+    size_t chars = rlm_utf8_count(rlm_buf_str(&spec->query));
     if (parent->graph->depth >= l->max_depth) {
         rlm_buf_addf(text, "max depth %d", l->max_depth);
         return true;
@@ -276,10 +275,8 @@ static bool refused(const struct rlm_agent *parent,
     *ret_model =
         spec->model.len ? rlm_flow_find_model(run->flow, spec->model) : run->flow->child_model;
     if (!*ret_model) {
-        rlm_buf_addf(text, "no model is named \"%.*s\"; the models are", RLM_FMT(spec->model));
-        for (size_t i = 0; i < run->flow->models.len; i++) {
-            rlm_buf_addf(text, "%s %s", i ? "," : "", run->flow->models.items[i]->name);
-        }
+        rlm_buf_addf(text, "no model is named \"%.*s\"; the models are ", RLM_FMT(spec->model));
+        rlm_flow_put_model_names(run->flow, text);
         return true;
     }
     if (run->n_agents >= l->max_agents) {
@@ -335,7 +332,7 @@ static int start_child(struct rlm_agent *parent,
         return r;
     }
     struct rlm_graph_options options = {
-        .query = spec->query,
+        .query = rlm_buf_str(&spec->query),
         .inputs = rlm_buf_str(&inputs),
         .model = rlm_str_of(model->name),
         .output_schema = rlm_buf_str(&spec->schema),
@@ -371,13 +368,15 @@ start_children(struct rlm_call *call, const struct rlm_past_call *was, struct sp
         struct rlm_flow_model *model = NULL;
         rlm_error *err = NULL;
         struct rlm_agent *child = started_before(parent, was, i);
+        int r = 0;
         if (child) {
             adopt(&call->parts[i], child);
         } else if (refused(parent, &specs[i], &model, &why)) {
-            char id[1024];
-            snprintf(id, sizeof id, "%s.%s", parent->graph->agent_id, specs[i].name);
-            set_failure(&call->parts[i], "refused", rlm_buf_str(&why), id);
-        } else if (start_child(parent, &call->parts[i], &specs[i], model, &err) < 0) {
+            r = refuse(&call->parts[i], specs[i].name, rlm_buf_str(&why), &err);
+        } else {
+            r = start_child(parent, &call->parts[i], &specs[i], model, &err);
+        }
+        if (r < 0) {
             rlm_run_fail(parent->run, err);
             return false;
         }
@@ -438,7 +437,8 @@ void rlm_launch_begin(struct rlm_agent *agent,
         append_launch_node(call, RLM_SUPERVISING_OUTPUT)) {
         for (size_t i = 0; i < n; i++) {
             struct rlm_agent *child = call->parts[i].child;
-            struct rlm_node query = {.type = RLM_USER_QUERY, .content = specs[i].query};
+            struct rlm_node query = {.type = RLM_USER_QUERY,
+                                     .content = rlm_buf_str(&specs[i].query)};
             if (child && !child->graph->nodes.len && rlm_agent_append(child, &query)) {
                 rlm_run_schedule(child);
             }
@@ -450,7 +450,7 @@ void rlm_launch_begin(struct rlm_agent *agent,
 
 /* ---- ending ---- */
 
-char *rlm_child_value(struct rlm_agent *child, const char **ret_failure, rlm_error **err)
+char *rlm_child_value(struct rlm_agent *child, rlm_error **err)
 {
     const struct rlm_node *done = rlm_graph_current(child->graph);
     if (rlm_str_is(done->reason, "answered")) {
@@ -460,20 +460,20 @@ char *rlm_child_value(struct rlm_agent *child, const char **ret_failure, rlm_err
         return rlm_text_value_json(child->run, done->result, err);
     }
     static const char *const reasons[] = {"max_iters", "budget", "cost", "time", "terminated"};
-    *ret_failure = "failed";
+    const char *reason = "failed";
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
         if (rlm_str_is(done->reason, reasons[i])) {
-            *ret_failure = reasons[i];
+            reason = reasons[i];
         }
     }
-    return rlm_failure_json(*ret_failure, done->content, child->graph->agent_id);
+    return rlm_failure_json(reason, done->content, child->graph->agent_id);
 }
 
 void rlm_launch_child_ended(struct rlm_agent *child)
 {
     struct rlm_part *part = child->part;
     rlm_error *err = NULL;
-    part->value_json = rlm_child_value(child, &part->failure, &err);
+    part->value_json = rlm_child_value(child, &err);
     part->call->parts_left--;
     if (!part->value_json) {
         if (!err) {

@@ -35,6 +35,7 @@ static int check_limits(const struct rlm_limits *l, rlm_error **err)
         {"workers", l->workers, 1},
         {"max_live", l->max_live, 1},
         {"max_agents", l->max_agents, 1},
+        {"max_input_size", l->max_input_bytes, 1},
     };
     for (size_t i = 0; i < sizeof at_least / sizeof *at_least; i++) {
         if (at_least[i].value < at_least[i].least) {
@@ -140,6 +141,13 @@ struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name)
         }
     }
     return NULL;
+}
+
+void rlm_flow_put_model_names(const rlm_flow *flow, struct rlm_buf *out)
+{
+    for (size_t i = 0; i < flow->models.len; i++) {
+        rlm_buf_addf(out, "%s%s", i ? ", " : "", flow->models.items[i]->name);
+    }
 }
 
 int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err)

@@ -2,13 +2,17 @@
  * blobs; files are read on the pool.
  */
 #include "flow/input.h"
-#include "graph/record.h"
 
 #include <fcntl.h>
 
 static int
 value_of(rlm_run *run, enum rlm_blob_type type, rlm_str value, char **ret_json, rlm_error **err)
 {
+    int64_t max = run->flow->limits.max_input_bytes;
+    if (value.len > (uint64_t)max) {
+        return rlm_error_set(err, RLM_E_LIMIT, "it has %zu bytes; max_input_size allows %lld",
+                             value.len, (long long)max);
+    }
     if (value.len < RLM_BLOB_THRESHOLD) {
         *ret_json = rlm_input_small_value(type, value);
     } else {
@@ -138,8 +142,6 @@ static int take(rlm_run *run,
                 bool *ret_file,
                 rlm_error **err)
 {
-    s->file.fd = -1;
-    s->file.blobs = run->blobs;
     s->name = rlm_strdup(input->name);
     s->path = rlm_strdup(input->path ? input->path : "");
     if (!s->name || !s->path) {
@@ -162,6 +164,7 @@ static int take(rlm_run *run,
     }
     case RLM_INPUT_FILE:
         *ret_file = true;
+        s->file.may_stream = true;
         s->file.latin1 = input->encoding && strcmp(input->encoding, "latin-1") == 0;
         if (input->encoding && !s->file.latin1 && strcmp(input->encoding, "utf-8") != 0) {
             return rlm_error_set(err, RLM_E_INVAL,
@@ -200,7 +203,7 @@ int rlm_inputs_begin(rlm_run *run,
         if (!s) {
             return rlm_error_nomem(err);
         }
-        s->file.fd = -1;
+        rlm_input_file_init(&s->file, run);
         for (size_t k = 0; k < i; k++) {
             if (strcmp(options->inputs[k].name, input->name) == 0) {
                 return rlm_error_set(err, RLM_E_INVAL, "two inputs are named \"%s\"", input->name);

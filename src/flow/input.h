@@ -10,6 +10,9 @@ enum { RLM_INPUT_JSON_MAX = 256 * 1024 * 1024 };
 /* A file that is being read, or has been. */
 struct rlm_input_file {
     rlm_blobs *blobs;
+    struct rlm_import_bounds bounds;
+    bool may_stream; /* a pipe or a device is allowed */
+    bool stream;     /* it is one */
     int fd;
     uint64_t size;
     enum rlm_blob_type type;
@@ -57,7 +60,9 @@ struct rlm_inputs {
 char *rlm_input_small_value(enum rlm_blob_type type, rlm_str value);
 char *rlm_input_blob_value(const struct rlm_blob *blob);
 
-/* Opens a regular file for reading. */
+/* A file of the run that is not open yet, with the run's limits. */
+void rlm_input_file_init(struct rlm_input_file *f, rlm_run *run);
+/* Opens it for reading: a regular file, or also a pipe or device if that is allowed. */
 int rlm_input_file_open(struct rlm_input_file *f, int dir_fd, const char *path, rlm_error **err);
 /* Reads it (pool): small, or into a blob. The result is in the object. */
 void rlm_input_file_read(struct rlm_input_file *f);

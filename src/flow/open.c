@@ -67,37 +67,19 @@ static void put_open(const struct rlm_agent *agent, struct rlm_json_writer *w)
     rlm_json_end(w, '}');
 }
 
-/* Every blob that a value names, as a NULL-terminated list in the arena; false: no memory. */
 struct names {
     RLM_VEC(const char *) ids;
 };
 
-static bool collect(rlm_run *run, const rlm_json *value, struct names *names)
+static int collect(void *arg, const struct rlm_blob *blob)
 {
-    bool ok = true;
-    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
-        for (uint32_t i = 0; ok && i < value->count; i++) {
-            ok = collect(run, &value->items[i], names);
-        }
-    } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
-        for (uint32_t i = 0; ok && i < value->count; i++) {
-            const struct rlm_json_member *m = &value->members[i];
-            const struct rlm_blob *blob = NULL;
-            if (rlm_str_is(m->key, "$blob")) {
-                blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
-            }
-            if (blob) {
-                const char **slot = rlm_vec_push(&names->ids);
-                ok = slot != NULL;
-                if (ok) {
-                    *slot = blob->id;
-                }
-            } else {
-                ok = collect(run, &m->value, names);
-            }
-        }
+    struct names *names = arg;
+    const char **slot = rlm_vec_push(&names->ids);
+    if (!slot) {
+        return RLM_E_NOMEM;
     }
-    return ok;
+    *slot = blob->id;
+    return 0;
 }
 
 int rlm_agent_open_session(struct rlm_agent *agent,
@@ -120,7 +102,9 @@ int rlm_agent_open_session(struct rlm_agent *agent,
     if (r == 0) {
         r = rlm_json_parse(arena, agent->graph->inputs, &inputs, err);
     }
-    if (r == 0 && (!collect(run, inputs, &names) || !rlm_vec_push(&names.ids))) {
+    /* The list ends with a NULL. */
+    if (r == 0 &&
+        (rlm_value_blobs(run, inputs, collect, &names) < 0 || !rlm_vec_push(&names.ids))) {
         r = rlm_error_nomem(err);
     }
     if (r == 0) {

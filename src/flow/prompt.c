@@ -1,7 +1,6 @@
 #include "flow/prompt.h"
 
 #include "base/utf8.h"
-#include "graph/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,10 +115,8 @@ char *rlm_prompt_system(const rlm_flow *flow, int depth)
     rlm_buf_adds(&out, rest);
     add_tools(flow, &out);
     if (flow->models.len > 1) {
-        rlm_buf_adds(&out, "\nModels that specs and llm_query may name (`model=`):");
-        for (size_t i = 0; i < flow->models.len; i++) {
-            rlm_buf_addf(&out, "%s %s", i ? "," : "", flow->models.items[i]->name);
-        }
+        rlm_buf_adds(&out, "\nModels that specs and llm_query may name (`model=`): ");
+        rlm_flow_put_model_names(flow, &out);
         rlm_buf_adds(&out, "\n");
     }
     return rlm_buf_take(&out);

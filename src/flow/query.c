@@ -3,7 +3,6 @@
  * Each prompt is one ask on the account of the agent that calls. A failed prompt of a batch is a
  * Failure in its slot; of a single query it is an exception.
  */
-#include "base/utf8.h"
 #include "flow/past.h"
 #include "flow/run.h"
 
@@ -43,9 +42,7 @@ static int read_query(struct rlm_agent *agent,
     ret->model = model ? rlm_flow_find_model(agent->run->flow, name) : agent->model;
     if (!ret->model) {
         rlm_auto_buf struct rlm_buf names = RLM_BUF(PROMPT_MAX);
-        for (size_t i = 0; i < agent->run->flow->models.len; i++) {
-            rlm_buf_addf(&names, "%s%s", i ? ", " : "", agent->run->flow->models.items[i]->name);
-        }
+        rlm_flow_put_model_names(agent->run->flow, &names);
         return rlm_error_set(err, RLM_E_INVAL, "no model is named \"%.*s\"; the models are: %s",
                              RLM_FMT(name), names.ptr);
     }
@@ -75,7 +72,6 @@ static void part_failed(struct rlm_part *part, const char *reason, rlm_str messa
         rlm_call_raise(call, "HostCallError", reason, message);
         return;
     }
-    part->failure = reason;
     part->value_json = rlm_failure_json(reason, message, call->agent->graph->agent_id);
     if (!part->value_json) {
         rlm_error *err = NULL;
@@ -248,7 +244,7 @@ static int start_part(struct rlm_part *part,
 }
 
 /* Arguments are checked as a whole before anything is asked. */
-static int check_prompts(struct rlm_agent *agent, const struct query *q, rlm_error **err)
+static int check_prompts(const struct query *q, rlm_error **err)
 {
     size_t n = q->batched ? q->prompts->count : 1;
     for (size_t i = 0; i < n; i++) {
@@ -266,7 +262,6 @@ static int check_prompts(struct rlm_agent *agent, const struct query *q, rlm_err
         }
         rlm_schema_free(schema);
     }
-    (void)agent;
     return 0;
 }
 
@@ -276,7 +271,7 @@ void rlm_query_begin(struct rlm_agent *agent,
 {
     struct query q = {.schema = RLM_BUF(PROMPT_MAX)};
     rlm_error *err = NULL;
-    if (read_query(agent, host_call, &q, &err) < 0 || check_prompts(agent, &q, &err) < 0) {
+    if (read_query(agent, host_call, &q, &err) < 0 || check_prompts(&q, &err) < 0) {
         rlm_host_call_raise(agent, host_call, "ValueError", "arguments",
                             rlm_str_of(rlm_error_message(err)));
         rlm_error_free(err);
@@ -284,17 +279,12 @@ void rlm_query_begin(struct rlm_agent *agent,
         return;
     }
     size_t n = q.batched ? q.prompts->count : 1;
-    if (n == 0) {
-        struct rlm_call *empty = rlm_call_new(agent, host_call, RLM_CALL_QUERY, 0);
-        if (empty) {
-            rlm_call_answer(empty, RLM_STR("[]"));
-        }
-        rlm_buf_deinit(&q.schema);
-        return;
-    }
     struct rlm_call *call = rlm_call_new(agent, host_call, RLM_CALL_QUERY, n);
     if (call) {
         call->batched = q.batched;
+    }
+    if (call && n == 0) {
+        rlm_call_answer_parts(call);
     }
     for (size_t i = 0; call && i < n; i++) {
         const rlm_json *prompt = q.batched ? rlm_json_at(q.prompts, i) : q.prompts;

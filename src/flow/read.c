@@ -79,7 +79,7 @@ static int start_read(struct rlm_agent *agent,
     if (!RLM_NEW(read)) {
         return rlm_error_nomem(err);
     }
-    read->file.blobs = agent->run->blobs;
+    rlm_input_file_init(&read->file, agent->run);
     int r = rlm_input_file_open(&read->file, d->fd, f->name, err);
     if (r == 0 && !rlm_directory_holds(d, read->file.fd)) {
         r = rlm_error_set(err, RLM_E_INVAL,

@@ -287,12 +287,7 @@ int rlm_record_settle(const struct rlm_ask_options *of,
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, of->agent);
     rlm_json_member_int(&w, "ask", ask);
-    rlm_json_member_int(&w, "calls", usage->calls);
-    rlm_json_member_int(&w, "input_tokens", usage->input_tokens);
-    rlm_json_member_int(&w, "cached_tokens", usage->cached_tokens);
-    rlm_json_member_int(&w, "output_tokens", usage->output_tokens);
-    rlm_json_member_int(&w, "cost_nano", usage->cost_nano);
-    rlm_json_member_int(&w, "estimated", usage->estimated);
+    rlm_record_put_usage(&w, usage);
     if (reply) {
         put_purpose(&w, of);
         int r = put_text(run, &w, "reply", reply->text);
@@ -329,12 +324,12 @@ int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
     return r;
 }
 
-int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg)
 {
     int r = 0;
     if (rlm_json_is(value, RLM_JSON_ARRAY)) {
         for (uint32_t i = 0; r == 0 && i < value->count; i++) {
-            r = rlm_record_blobs_of(run, &value->items[i]);
+            r = rlm_value_blobs(run, &value->items[i], found, arg);
         }
     } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
         for (uint32_t i = 0; r == 0 && i < value->count; i++) {
@@ -343,7 +338,7 @@ int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
             if (rlm_str_is(m->key, "$blob")) {
                 blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
             }
-            r = blob ? rlm_record_blob(run, blob) : rlm_record_blobs_of(run, &m->value);
+            r = blob ? found(arg, blob) : rlm_value_blobs(run, &m->value, found, arg);
         }
     }
     return r;
@@ -366,6 +361,16 @@ int rlm_record_resumed(rlm_run *run)
     rlm_json_member_raw(&w, "options", rlm_str_of(options));
     rlm_json_end(&w, '}');
     return commit(run, RLM_RECORD_RESUMED, &buf);
+}
+
+static int record_found(void *run, const struct rlm_blob *blob)
+{
+    return rlm_record_blob(run, blob);
+}
+
+int rlm_record_blobs_of(rlm_run *run, const rlm_json *value)
+{
+    return rlm_value_blobs(run, value, record_found, run);
 }
 
 int rlm_record_end(rlm_run *run)
@@ -406,6 +411,7 @@ char *rlm_record_options(const rlm_run *run)
     rlm_json_member_int(&w, "workers", l->workers);
     rlm_json_member_int(&w, "max_live", l->max_live);
     rlm_json_member_int(&w, "max_agents", l->max_agents);
+    rlm_json_member_int(&w, "max_input_bytes", l->max_input_bytes);
     rlm_json_end(&w, '}');
     rlm_json_key(&w, "models");
     rlm_json_begin(&w, '{');

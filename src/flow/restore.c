@@ -133,13 +133,12 @@ static int recover(struct rlm_agent *agent,
         if (!child || !is_of_cell(g, cell)) {
             continue;
         }
-        const char *failure = NULL;
-        rlm_autofree char *value = rlm_child_value(child, &failure, err);
+        rlm_autofree char *value = rlm_child_value(child, err);
         if (!value) {
             return rlm_error_nomem(err);
         }
         rlm_json_member_raw(&w, g->name, rlm_str_of(value));
-        rlm_buf_addf(lines, "%s%s (%s)", n++ ? ", " : "", g->name, failure ? failure : "answered");
+        rlm_buf_addf(lines, "%s%s (%s)", n++ ? ", " : "", g->name, rlm_graph_reason(g).ptr);
     }
     rlm_json_end(&w, '}');
     int r = rlm_buf_check(&json, err);
@@ -214,18 +213,17 @@ static void observe_interrupted(struct rlm_agent *agent)
     }
 }
 
-bool rlm_interrupted_wait(struct rlm_agent *agent)
+void rlm_interrupted_step(struct rlm_agent *agent)
 {
     for (size_t i = 0; i < agent->graph->children.len; i++) {
         const rlm_graph *g = agent->graph->children.items[i];
         const struct rlm_agent *child = rlm_map_get(&agent->run->agents, rlm_str_of(g->agent_id));
         if (child && !rlm_agent_finished(child) && is_of_cell(g, agent->interrupted)) {
             rlm_agent_set_state(agent, RLM_AGENT_WAITING);
-            return true;
+            return;
         }
     }
     observe_interrupted(agent);
-    return true;
 }
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -609,6 +607,19 @@ void rlm_restore_suspended(struct rlm_agent *agent,
         }
     }
     deliver(agent);
+}
+
+void rlm_restore_given_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids)
+{
+    struct rlm_restore *restore = agent->restore;
+    for (size_t i = 0; i < n_ids; i++) {
+        for (size_t k = 0; k < restore->held.len; k++) {
+            if (restore->held.items[k].call.id == ids[i]) {
+                rlm_vec_remove(&restore->held, k);
+                break;
+            }
+        }
+    }
 }
 
 /* ---- the end of a cell ----------------------------------------------------------------------- */

@@ -31,9 +31,9 @@ void rlm_restore_ready(struct rlm_agent *agent);
 void rlm_restore_suspended(struct rlm_agent *agent,
                            const struct rlm_host_call *calls,
                            size_t n_calls);
+void rlm_restore_given_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
 void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finished *how);
 void rlm_restore_died(struct rlm_agent *agent, const struct rlm_session_death *how);
 
-/* A cell that was in flight and does not run again: when its children have ended, its observation.
- * True while it waits. */
-bool rlm_interrupted_wait(struct rlm_agent *agent);
+/* A cell that was in flight and does not run again: when its children have ended, its observation. */
+void rlm_interrupted_step(struct rlm_agent *agent);

@@ -37,6 +37,7 @@ void rlm_run_fail(rlm_run *run, rlm_error *err)
     if (!run->stopping) {
         set_text(&run->reason, "failed");
         set_text(&run->message, rlm_error_message(err));
+        run->error = rlm_steal(&err);
         run->stopping = true;
         rlm_run_poke(run);
     }
@@ -141,8 +142,11 @@ static void end(rlm_run *run)
     }
     run->ended = true;
     run->stopping = true;
+    atomic_store(&run->reads_canceled, true);
     drop_all(run);
-    rlm_record_end(run);
+    if (run->root) {
+        rlm_record_end(run);
+    }
     if (run->events.ended) {
         run->events.ended(run->arg, run);
     }
@@ -221,7 +225,12 @@ static void time_is_over(void *arg)
 {
     rlm_run *run = arg;
     struct rlm_agent *root = rlm_map_get(&run->agents, RLM_STR("root"));
-    if (root && !rlm_agent_finished(root)) {
+    if (!root && !run->stopping) {
+        set_text(&run->reason, "time");
+        set_text(&run->message, "max_time passed while the inputs were taken in");
+        run->stopping = true;
+        rlm_run_poke(run);
+    } else if (root && !rlm_agent_finished(root)) {
         rlm_agent_finish(root, "time", RLM_STR(""), RLM_STR(""), RLM_STR("max_time passed"));
     }
 }
@@ -265,7 +274,6 @@ static void inputs_taken(rlm_run *run, const char *inputs_json, rlm_error *error
     rlm_error *err = error;
     int r = error ? rlm_error_code(error) : 0;
     if (r == 0) {
-        rlm_run_start_clock(run);
         struct rlm_graph_options options = {
             .agent_id = "root",
             .query = {run->query, run->query_len},
@@ -280,7 +288,7 @@ static void inputs_taken(rlm_run *run, const char *inputs_json, rlm_error *error
     }
 }
 
-static int check(const rlm_flow *flow, const struct rlm_run_options *options, rlm_error **err)
+static int check(const struct rlm_run_options *options, rlm_error **err)
 {
     if (!options->query.len) {
         return rlm_error_set(err, RLM_E_INVAL, "the query is empty; say what the agent shall do");
@@ -376,7 +384,7 @@ int rlm_run_start(rlm_flow *flow,
                   rlm_run **ret_run,
                   rlm_error **err)
 {
-    int r = check(flow, options, err);
+    int r = check(options, err);
     rlm_run *run;
     if (r < 0 || (r = rlm_run_new(flow, events, arg, &run, err)) < 0) {
         return r;
@@ -392,6 +400,7 @@ int rlm_run_start(rlm_flow *flow,
     if (r == 0) {
         r = rlm_run_set_program(run, options->program, err);
     }
+    rlm_run_start_clock(run);
     if (r < 0 || (r = open_journal(run, options, err)) < 0 ||
         (r = rlm_inputs_begin(run, options, inputs_taken, err)) < 0) {
         rlm_run_free(run);
@@ -444,6 +453,7 @@ void rlm_run_free(rlm_run *run)
         run->stopping = true;
         drop_all(run);
     }
+    atomic_store(&run->reads_canceled, true);
     size_t pos = 0;
     void *agent;
     while (rlm_map_next(&run->agents, &pos, NULL, &agent)) {
@@ -467,7 +477,9 @@ void rlm_run_free(rlm_run *run)
     rlm_timer_free(run->ask_timer);
     rlm_timer_free(run->idle_timer);
     rlm_timer_free(run->time_limit);
-    if (run->journal) {
+    if (run->journal && rlm_journal_records(run->journal) == 0) {
+        rlm_journal_discard(run->journal);
+    } else if (run->journal) {
         rlm_journal_close(run->journal);
     } else if (run->blobs) {
         rlm_blobs_free(run->blobs);
@@ -478,6 +490,7 @@ void rlm_run_free(rlm_run *run)
     free(run->program);
     free(run->reason);
     free(run->message);
+    rlm_error_free(run->error);
     run->flow->runs--;
     free(run);
 }
@@ -511,6 +524,11 @@ const char *rlm_run_reason(const rlm_run *run)
 const char *rlm_run_message(const rlm_run *run)
 {
     return run->message ? run->message : "";
+}
+
+const rlm_error *rlm_run_error(const rlm_run *run)
+{
+    return run->error;
 }
 
 struct rlm_usage rlm_run_usage(const rlm_run *run)

@@ -3,12 +3,16 @@
  *     flow.c      the policy: limits, models, tools                     struct rlm_flow
  *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
  *     resume.c    a run that goes on from its journal (past.c reads it, restore.c runs cells again)
- *     input.c     takes the inputs in before the first step
- *     agent.c     performs the steps of the step machine                struct rlm_agent
+ *     input.c, input_file.c, input_directory.c    take the inputs in before the first step
+ *     agent.c     performs the steps of the step machine (step.h)       struct rlm_agent
+ *     cell.c, open.c    its session, and the cells that run there
  *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
  *     call.c      host calls of a cell: the table, answers, delivery    struct rlm_call
- *     delegate.c, query.c, host_tool.c    the calls that take time
+ *     delegate.c, query.c, host_tool.c, read.c    the calls that take time
  *     record.c    what the journal says of all this
+ *
+ * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of a
+ * cell); messages and prompt project a graph into a conversation.
  *
  * All of it lives on the loop's thread. An agent lives as long as its run; what it holds (session,
  * calls) ends with its last node. Sessions and chats are let go of on the next turn of the loop,
@@ -75,7 +79,6 @@ struct rlm_part {
     struct rlm_ask *ask;     /* query: while under way */
     rlm_schema *schema;      /* query: what the reply must fit */
     char *value_json;        /* the result once there is one */
-    const char *failure;     /* the reason when value_json is a failure */
 };
 
 struct rlm_agent {
@@ -156,6 +159,7 @@ struct rlm_run {
 
     struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
     int reads;                 /* files of directories that are being read on the pool */
+    atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     enum rlm_restore_mode restore;
     int64_t earlier_ms; /* in which earlier drives ran the tree */
     uint64_t started_ms;
@@ -164,6 +168,7 @@ struct rlm_run {
     bool ended;
     char *reason;
     char *message;
+    rlm_error *error; /* what rlm_run_fail got */
 };
 
 /* ---- run.c ---- */
@@ -199,6 +204,8 @@ void rlm_run_retire_session(rlm_run *run, rlm_session *session);
 void rlm_run_close_session(rlm_run *run, rlm_session *session);
 void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
 struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name);
+/* "default, small, ..." */
+void rlm_flow_put_model_names(const rlm_flow *flow, struct rlm_buf *out);
 
 /* ---- agent.c ---- */
 int rlm_agent_new(rlm_run *run,
@@ -208,14 +215,14 @@ int rlm_agent_new(rlm_run *run,
                   rlm_error **err);
 void rlm_agent_free(struct rlm_agent *agent);
 void rlm_agent_step(struct rlm_agent *agent);
-/* Its model is being asked: opens its session meanwhile, if a slot is free. */
-void rlm_agent_prepare(struct rlm_agent *agent);
 /* Copies a node into the graph, journals and shows it. On failure the run has failed. */
 bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
 /* Ends the agent: its descendants first, as "terminated" (or with the same reason if that is "time"),
  * its calls and session, then the done_output. */
 void rlm_agent_finish(
     struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
+/* Ends it as "failed". */
+void rlm_agent_fail(struct rlm_agent *agent, rlm_str message);
 /* Lets go of session, calls and model call without a node (a run that is stopped). */
 void rlm_agent_drop(struct rlm_agent *agent);
 void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
@@ -226,6 +233,16 @@ static inline bool rlm_agent_finished(const struct rlm_agent *agent)
 {
     return agent->state == RLM_AGENT_FINISHED;
 }
+
+/* ---- cell.c ---- */
+/* Its model is being asked: opens its session meanwhile, if a slot is free. */
+void rlm_agent_prepare(struct rlm_agent *agent);
+/* Runs the code of the last reply as soon as there is a slot and a session. */
+/* After a resume: takes up what was under way when the run was stopped. True: there is no other step. */
+bool rlm_agent_goes_on(struct rlm_agent *agent);
+void rlm_agent_run_code(struct rlm_agent *agent);
+/* With `sync`: sends the cell; its record is on disk. */
+void rlm_agent_send_cell(struct rlm_agent *agent);
 
 /* ---- open.c ---- */
 /* The seed of the agent's sessions: of run and agent, the same for each of its sessions. */
@@ -254,6 +271,8 @@ void rlm_host_call_raise(struct rlm_agent *agent,
 void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message);
 /* Gives up every open call of the agent: children end as `reason`, launches get their resume_action. */
 void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
+/* The same for the open calls of these ids (ascending), whose answers nobody waits for. */
+void rlm_calls_give_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
 /* Forgets every open call and queued result, without a node or a record. */
 void rlm_calls_drop(struct rlm_agent *agent);
 /* Gives queued results to the session when the agent holds its slot. */
@@ -276,8 +295,8 @@ void rlm_launch_begin(struct rlm_agent *agent,
                       const struct rlm_host_call *call,
                       const struct rlm_past_call *was);
 /* What a child that has ended is in its parent (JSON; NULL with the error set): its answer, or a
- * Failure, then with the reason in `*ret_failure`. */
-char *rlm_child_value(struct rlm_agent *child, const char **ret_failure, rlm_error **err);
+ * Failure. */
+char *rlm_child_value(struct rlm_agent *child, rlm_error **err);
 /* Every child of the launch has ended. */
 void rlm_launch_answer(struct rlm_call *call);
 /* The child's part of its launch is done: called by rlm_agent_finish. */
@@ -363,7 +382,10 @@ int rlm_record_settle(const struct rlm_ask_options *of,
                       const struct rlm_chat_reply *reply,
                       bool shrunk);
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
-/* Facts of every blob that a value names. */
+/* Calls back for every blob that a value names, until one call returns nonzero, which is returned. */
+typedef int (*rlm_blob_callback)(void *arg, const struct rlm_blob *blob);
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg);
+/* The facts of all of them. */
 int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
 /* The run goes on with these limits and models. */
 int rlm_record_resumed(rlm_run *run);

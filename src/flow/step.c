@@ -35,13 +35,8 @@ struct rlm_step rlm_step_next(const rlm_graph *g,
     if (!last || last->type == RLM_DONE_OUTPUT) {
         return wait;
     }
-    if (account->end) {
-        return finish(account->end);
-    }
-    for (size_t i = 0; i < open->n_launches; i++) {
-        if (open->launches[i].children_left == 0) {
-            return (struct rlm_step){.kind = RLM_STEP_ANSWER, .call_id = open->launches[i].call_id};
-        }
+    if (open->ended_launch) {
+        return (struct rlm_step){.kind = RLM_STEP_ANSWER, .call_id = open->ended_launch};
     }
     if (open->cell || open->asking) {
         return wait;

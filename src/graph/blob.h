@@ -16,6 +16,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 /* Values from this size on are stored as blobs wherever a value can be one. */
@@ -69,11 +70,19 @@ int rlm_blob_writer_add(rlm_blob_writer *w, const void *ptr, size_t len, rlm_err
 int rlm_blob_writer_finish(rlm_blob_writer *w, const struct rlm_blob **ret_blob, rlm_error **err);
 void rlm_blob_writer_abort(rlm_blob_writer *w);
 
+/* What ends a taking in before its time: RLM_E_LIMIT after `max_bytes`, RLM_E_CANCELED soon after
+ * another thread has set `*canceled`. */
+struct rlm_import_bounds {
+    uint64_t max_bytes;
+    const atomic_bool *canceled;
+};
 /* Takes a file in (pool; blocking): cloned where the file system can, else copied, hashed and
  * scanned in one pass over its bytes. `facts` is filled; it becomes known by rlm_blobs_register on
- * the loop thread. `fd` is read from its beginning if it can seek, else (a pipe) to its end. With
- * AUTO, `*ret_bad_offset` (may be NULL) says where it ceased to be UTF-8, or is -1. */
-int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type, struct rlm_blob *ret_facts,
+ * the loop thread. `fd` is read from its beginning if it can seek, else (a pipe) to its end, both
+ * within `bounds` (NULL: none). With AUTO, `*ret_bad_offset` (may be NULL) says where it ceased to be
+ * UTF-8, or is -1. */
+int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type,
+                     const struct rlm_import_bounds *bounds, struct rlm_blob *ret_facts,
                      int64_t *ret_bad_offset, rlm_error **err);
 
 /* A read-only descriptor of the blob as a worker maps it (pool; may have to derive the wide form):

@@ -19,6 +19,7 @@ enum {
 
 struct import {
     struct blob_sink *sink;
+    const struct rlm_import_bounds *bounds; /* NULL: none */
     int source;
     bool seekable; /* read from its beginning, whatever its position */
     bool write;    /* false: a clone, which is there already */
@@ -70,6 +71,18 @@ static bool announce(struct import *m)
     return wanted;
 }
 
+static int check_bounds(const struct import *m, rlm_error **err)
+{
+    if (m->bounds && atomic_load_explicit(m->bounds->canceled, memory_order_relaxed)) {
+        return rlm_error_set(err, RLM_E_CANCELED, "cancelled while the file was read");
+    }
+    if (m->bounds && m->offset > m->bounds->max_bytes) {
+        return rlm_error_set(err, RLM_E_LIMIT, "it has more than %llu bytes",
+                             (unsigned long long)m->bounds->max_bytes);
+    }
+    return 0;
+}
+
 static int carry_pieces(struct import *m, rlm_error **err)
 {
     rlm_autofree char *piece = rlm_malloc(PIECE_BYTES);
@@ -79,7 +92,7 @@ static int carry_pieces(struct import *m, rlm_error **err)
         return rlm_error_nomem(err);
     }
     do {
-        if ((r = read_piece(m, piece, &len, err)) < 0 ||
+        if ((r = read_piece(m, piece, &len, err)) < 0 || (r = check_bounds(m, err)) < 0 ||
             (m->write && (r = rlm_blob_sink_write(m->sink, piece, len, err)) < 0)) {
             return r;
         }
@@ -219,6 +232,7 @@ static int settle(struct import *m,
 int rlm_blobs_import(rlm_blobs *b,
                      int fd,
                      enum rlm_blob_type type,
+                     const struct rlm_import_bounds *bounds,
                      struct rlm_blob *ret_facts,
                      int64_t *ret_bad_offset,
                      rlm_error **err)
@@ -237,6 +251,7 @@ int rlm_blobs_import(rlm_blobs *b,
     }
     struct import m = {
         .sink = &sink,
+        .bounds = bounds,
         .source = fd,
         .seekable = S_ISREG(st.st_mode),
         .write = true,

@@ -2,8 +2,6 @@
 
 #include "base/loop.h"
 
-#include <limits.h>
-#include <stdio.h>
 
 static const char *const tags[] = {
     [RLM_USER_QUERY] = "user_query",
@@ -277,7 +275,6 @@ int rlm_graph_append(rlm_graph *g,
     g->turns += copy->type == RLM_LLM_OUTPUT;
     g->task_turns =
         copy->type == RLM_USER_QUERY ? 0 : g->task_turns + (copy->type == RLM_LLM_OUTPUT);
-    g->root->n_nodes++;
     rlm_graph_add_usage(g, &copy->usage);
     if (ret_node) {
         *ret_node = copy;
@@ -291,7 +288,6 @@ int rlm_graph_reopen(rlm_graph *g, rlm_error **err)
         return rlm_error_set(err, RLM_E_INVAL, "agent %s has not ended", g->agent_id);
     }
     g->nodes.len--;
-    g->root->n_nodes--;
     return 0;
 }
 

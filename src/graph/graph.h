@@ -46,7 +46,6 @@ struct rlm_graph {
     int task_turns;                /* of these, those since the last user_query */
     /* of the root only */
     struct rlm_map agents; /* agent_id -> graph */
-    uint64_t n_nodes;
     char graph_id[36]; /* "g_" and 32 hexadecimal digits */
 };
 

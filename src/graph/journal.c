@@ -1,7 +1,6 @@
 #include "graph/journal.h"
 
 #include "base/alloc.h"
-#include "base/vec.h"
 #include "graph/journal_file.h"
 #include "graph/journal_scan.h"
 
@@ -9,20 +8,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum { SYNC_AFTER_MS = 1000 };
 
-struct waiter {
-    rlm_journal_flushed done;
-    void *arg;
-    uint64_t offset; /* all before it must be on disk */
-};
-
 /* One group of syncs on the pool. It outlives a journal that is closed meanwhile. */
-struct sync_job {
+struct rlm_journal_job {
     rlm_journal *journal; /* NULL once closed; used on the loop's thread only */
     rlm_blobs *blobs;
     int fd, dir_fd;
@@ -33,27 +25,6 @@ struct sync_job {
     pthread_mutex_t lock;
     pthread_cond_t ended;
     bool has_ended;
-};
-
-struct rlm_journal {
-    rlm_loop *loop;
-    char *path;
-    int dir_fd, fd;
-    pid_t owner;
-    bool sync;
-    uint64_t end;    /* where the next record goes */
-    uint64_t synced; /* all before it is on disk */
-    bool directories_synced;
-    uint64_t records;
-    rlm_blobs *blobs;
-    struct sync_job *job; /* in flight */
-    rlm_timer *timer;
-    rlm_defer *defer;
-    RLM_VEC(struct waiter) waiters;
-    /* Once nonzero it stays. The text is kept here because a full disk is no time to allocate. */
-    int failed;
-    int failed_errno;
-    char failure[512];
 };
 
 /* ---- syncing --------------------------------------------------------------------------------- */
@@ -127,12 +98,12 @@ static void complete_waiters(rlm_journal *j, bool all, int result)
     if (n == 0) {
         return;
     }
-    struct waiter *ready = j->waiters.items;
+    struct rlm_journal_waiter *ready = j->waiters.items;
     if (n == j->waiters.len) {
         memset(&j->waiters, 0, sizeof j->waiters);
     } else {
         /* Those not ready get memory of their own; without it all of them wait for the next sync. */
-        struct waiter *rest = rlm_malloc((j->waiters.len - n) * sizeof *rest);
+        struct rlm_journal_waiter *rest = rlm_malloc((j->waiters.len - n) * sizeof *rest);
         if (!rest) {
             return;
         }
@@ -149,7 +120,7 @@ static void complete_waiters(rlm_journal *j, bool all, int result)
 
 static void run_job(void *arg) /* pool */
 {
-    struct sync_job *job = arg;
+    struct rlm_journal_job *job = arg;
     rlm_error *error = NULL;
     int r = sync_all(job->blobs, job->fd, job->dir_fd, job->directories, &error);
     pthread_mutex_lock(&job->lock);
@@ -160,7 +131,7 @@ static void run_job(void *arg) /* pool */
     pthread_mutex_unlock(&job->lock);
 }
 
-static void free_job(struct sync_job *job)
+static void free_job(struct rlm_journal_job *job)
 {
     rlm_error_free(job->error);
     pthread_mutex_destroy(&job->lock);
@@ -170,15 +141,16 @@ static void free_job(struct sync_job *job)
 
 /* After a failed fdatasync the kernel may have dropped the pages: what is on disk is unknown, and a
  * second try would only seem to succeed. */
-static void take_result(rlm_journal *j, const struct sync_job *job)
+static void take_result(rlm_journal *j, const struct rlm_journal_job *job)
 {
     if (job->status == 0) {
         j->synced = job->offset;
         j->directories_synced = true;
     } else if (!j->failed) {
-        snprintf(j->failure, sizeof j->failure,
-                 "the run %.200s cannot go on: %.200s; what is written can be viewed; check the disk",
-                 j->path, rlm_error_message(job->error));
+        snprintf(
+            j->failure, sizeof j->failure,
+            "the run %.200s cannot go on: %.200s; what is written can be viewed; check the disk",
+            j->path, rlm_error_message(job->error));
         fail(j, job->status, 0);
     }
 }
@@ -187,7 +159,7 @@ static int start_job(rlm_journal *j, rlm_error **err);
 
 static void job_done(void *arg)
 {
-    struct sync_job *job = arg;
+    struct rlm_journal_job *job = arg;
     rlm_journal *j = job->journal;
     if (j) {
         j->job = NULL;
@@ -208,16 +180,16 @@ static void job_done(void *arg)
 
 static int start_job(rlm_journal *j, rlm_error **err)
 {
-    struct sync_job *job;
+    struct rlm_journal_job *job;
     if (!RLM_NEW(job)) {
         return rlm_error_nomem(err);
     }
-    *job = (struct sync_job){.journal = j,
-                             .blobs = j->blobs,
-                             .fd = j->fd,
-                             .dir_fd = j->dir_fd,
-                             .directories = !j->directories_synced,
-                             .offset = j->end};
+    *job = (struct rlm_journal_job){.journal = j,
+                                    .blobs = j->blobs,
+                                    .fd = j->fd,
+                                    .dir_fd = j->dir_fd,
+                                    .directories = !j->directories_synced,
+                                    .offset = j->end};
     pthread_mutex_init(&job->lock, NULL);
     pthread_cond_init(&job->ended, NULL);
     int r = rlm_work_start(j->loop, run_job, job_done, job, err);
@@ -242,175 +214,6 @@ static void flush_deferred(void *arg)
 {
     rlm_journal *j = arg;
     complete_waiters(j, j->failed != 0, j->failed);
-}
-
-/* ---- opening --------------------------------------------------------------------------------- */
-
-/* NULL when out of memory. */
-static rlm_journal *
-new_journal(rlm_loop *loop, const char *path, const struct rlm_journal_options *options)
-{
-    rlm_journal *j;
-    if (!RLM_NEW(j)) {
-        return NULL;
-    }
-    j->loop = loop;
-    j->dir_fd = j->fd = -1;
-    j->owner = getpid();
-    j->sync = options && options->sync;
-    j->path = rlm_strdup(path);
-    if (loop) {
-        j->timer = rlm_timer_new(loop, timer_fired, j);
-        j->defer = rlm_defer_new(loop, flush_deferred, j);
-    }
-    if (!j->path || (loop && (!j->timer || !j->defer))) {
-        rlm_journal_close(j);
-        return NULL;
-    }
-    return j;
-}
-
-static int open_blobs(rlm_journal *j, rlm_error **err)
-{
-    rlm_autofree char *directory = NULL;
-    if (asprintf(&directory, "%s/blobs", j->path) < 0) {
-        directory = NULL;
-        return rlm_error_nomem(err);
-    }
-    return rlm_blobs_open(directory, &j->blobs, err);
-}
-
-static int fill_new_run(rlm_journal *j, rlm_error **err)
-{
-    int r = rlm_journal_open_directory(j->path, &j->dir_fd, err);
-    if (r < 0) {
-        return r;
-    }
-    j->fd = openat(j->dir_fd, "journal", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (j->fd < 0) {
-        return rlm_error_set_errno(err, RLM_E_IO, errno, "making %s/journal", j->path);
-    }
-    if ((r = rlm_journal_lock(j->fd, j->path, err)) < 0) {
-        return r;
-    }
-    ssize_t n = pwrite(j->fd, rlm_journal_magic, sizeof rlm_journal_magic, 0);
-    if (n != (ssize_t)sizeof rlm_journal_magic) {
-        return rlm_error_set_errno(err, RLM_E_IO, n < 0 ? errno : ENOSPC, "writing %s/journal",
-                                   j->path);
-    }
-    j->end = sizeof rlm_journal_magic;
-    return open_blobs(j, err);
-}
-
-int rlm_journal_create(rlm_loop *loop,
-                       const char *path,
-                       const struct rlm_journal_options *options,
-                       rlm_journal **ret_journal,
-                       rlm_error **err)
-{
-    rlm_journal *j = new_journal(loop, path, options);
-    if (!j) {
-        return rlm_error_nomem(err);
-    }
-    int r;
-    if (mkdir(path, 0700) < 0) {
-        r = errno == EEXIST
-                ? rlm_error_set(err, RLM_E_EXISTS,
-                                "%s exists already: choose another name", path)
-                : rlm_error_set_errno(err, RLM_E_IO, errno, "making the run %s", path);
-        rlm_journal_close(j);
-        return r;
-    }
-    if ((r = fill_new_run(j, err)) < 0) {
-        if (j->dir_fd >= 0) {
-            unlinkat(j->dir_fd, "journal", 0);
-            unlinkat(j->dir_fd, "blobs", AT_REMOVEDIR);
-        }
-        rmdir(path);
-        j->end = j->synced = 0;
-        rlm_journal_close(j);
-        return r;
-    }
-    *ret_journal = j;
-    return 0;
-}
-
-/* Cuts what cannot be kept. */
-static int mend(rlm_journal *j, const struct rlm_journal_scan *found, bool cut, rlm_error **err)
-{
-    const struct rlm_journal_damage *damage = &found->damage;
-    if (damage->offset < 0) {
-        return 0;
-    }
-    if (damage->valid_after > 0 && !cut) {
-        return rlm_error_set(
-            err, RLM_E_CORRUPT,
-            "the journal of %s is damaged at byte %lld: going on would lose the %lld "
-            "bytes from there, with %lld good records among them; look at the run or "
-            "export it, or cut it there (--cut)",
-            j->path, (long long)damage->offset, (long long)damage->lost_bytes,
-            (long long)damage->valid_after);
-    }
-    if (ftruncate(j->fd, (off_t)found->end) < 0) {
-        return rlm_error_set_errno(err, RLM_E_IO, errno, "cutting %s/journal at byte %llu", j->path,
-                                   (unsigned long long)found->end);
-    }
-    return 0;
-}
-
-static int open_run(rlm_journal *j, bool cut, struct rlm_journal_scan *found, rlm_error **err)
-{
-    uint64_t size;
-    int r = rlm_journal_open_directory(j->path, &j->dir_fd, err);
-    if (r == 0) {
-        r = rlm_journal_open_file(j->dir_fd, j->path, O_RDWR, &j->fd, &size, err);
-    }
-    if (r == 0) {
-        r = rlm_journal_lock(j->fd, j->path, err);
-    }
-    if (r < 0) {
-        return r;
-    }
-    /* The size may have grown until the lock was ours. */
-    struct stat st;
-    if (fstat(j->fd, &st) < 0) {
-        return rlm_error_set_errno(err, RLM_E_IO, errno, "looking at %s/journal", j->path);
-    }
-    if ((r = rlm_journal_scan_fd(j->fd, (uint64_t)st.st_size, NULL, NULL, found, err)) < 0) {
-        return rlm_error_wrap(err, r, "%s", j->path);
-    }
-    if ((r = mend(j, found, cut, err)) < 0) {
-        return r;
-    }
-    j->end = found->end;
-    j->records = found->records;
-    return open_blobs(j, err);
-}
-
-int rlm_journal_open(rlm_loop *loop,
-                     const char *path,
-                     const struct rlm_journal_options *options,
-                     bool cut,
-                     rlm_journal **ret_journal,
-                     struct rlm_journal_damage *ret_damage,
-                     rlm_error **err)
-{
-    struct rlm_journal_scan found = {.damage = {.offset = -1}};
-    rlm_journal *j = new_journal(loop, path, options);
-    if (!j) {
-        return rlm_error_nomem(err);
-    }
-    int r = open_run(j, cut, &found, err);
-    if (ret_damage) {
-        *ret_damage = found.damage;
-    }
-    if (r < 0) {
-        j->end = j->synced = 0;
-        rlm_journal_close(j);
-        return r;
-    }
-    *ret_journal = j;
-    return 0;
 }
 
 /* ---- appending ------------------------------------------------------------------------------- */
@@ -494,11 +297,11 @@ int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_e
     if (!j->loop) {
         return rlm_error_set(err, RLM_E_INVAL, "a journal without a loop cannot be flushed");
     }
-    struct waiter *w = rlm_vec_push(&j->waiters);
+    struct rlm_journal_waiter *w = rlm_vec_push(&j->waiters);
     if (!w) {
         return rlm_error_nomem(err);
     }
-    *w = (struct waiter){done, arg, j->end};
+    *w = (struct rlm_journal_waiter){done, arg, j->end};
     if (!j->sync || !is_dirty(j)) {
         rlm_defer_schedule(j->defer);
     } else if (!j->job) {
@@ -511,7 +314,7 @@ int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_e
     return 0;
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- what is known of a run ------------------------------------------------------------------ */
 
 rlm_blobs *rlm_journal_blobs(rlm_journal *j)
 {
@@ -533,9 +336,34 @@ uint64_t rlm_journal_records(const rlm_journal *j)
     return j->records;
 }
 
+/* ---- beginning, cutting, ending -------------------------------------------------------------- */
+
+rlm_journal *
+rlm_journal_alloc(rlm_loop *loop, const char *path, const struct rlm_journal_options *options)
+{
+    rlm_journal *j;
+    if (!RLM_NEW(j)) {
+        return NULL;
+    }
+    j->loop = loop;
+    j->dir_fd = j->fd = -1;
+    j->owner = getpid();
+    j->sync = options && options->sync;
+    j->path = rlm_strdup(path);
+    if (loop) {
+        j->timer = rlm_timer_new(loop, timer_fired, j);
+        j->defer = rlm_defer_new(loop, flush_deferred, j);
+    }
+    if (!j->path || (loop && (!j->timer || !j->defer))) {
+        rlm_journal_close(j);
+        return NULL;
+    }
+    return j;
+}
+
 static void await_job(rlm_journal *j)
 {
-    struct sync_job *job = j->job;
+    struct rlm_journal_job *job = j->job;
     pthread_mutex_lock(&job->lock);
     while (!job->has_ended) {
         pthread_cond_wait(&job->ended, &job->lock);

@@ -102,3 +102,5 @@ uint64_t rlm_journal_records(const rlm_journal *j);
 
 /* Syncs (blocking, also behind a sync on the pool), completes flushes, unlocks, closes. NULL allowed. */
 void rlm_journal_close(rlm_journal *j);
+/* Closes a run that never began and removes it from the disk. */
+void rlm_journal_discard(rlm_journal *j);

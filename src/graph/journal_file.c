@@ -2,6 +2,7 @@
 
 #include "graph/journal_scan.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -103,4 +104,32 @@ int rlm_journal_read(const char *path,
         *ret_damage = found.damage;
     }
     return r;
+}
+
+static void remove_blobs(int dir_fd)
+{
+    int fd = openat(dir_fd, "blobs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return;
+    }
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            unlinkat(dirfd(dir), entry->d_name, 0);
+        }
+    }
+    closedir(dir);
+}
+
+void rlm_journal_remove(int dir_fd, const char *path)
+{
+    if (dir_fd >= 0) {
+        remove_blobs(dir_fd);
+        unlinkat(dir_fd, "journal", 0);
+        unlinkat(dir_fd, "blobs", AT_REMOVEDIR);
+    }
+    rmdir(path);
 }

@@ -106,7 +106,8 @@ static int get_hex(rlm_str hex, rlm_arena *a, rlm_str *ret_text, rlm_error **err
     return 0;
 }
 
-bool rlm_record_get_blob(const rlm_json *value, struct rlm_blob *ret_facts)
+/* Reads the facts of {"$blob": ...} without its content; false when they are not all there. */
+static bool get_facts(const rlm_json *value, struct rlm_blob *ret_facts)
 {
     const rlm_json *id = rlm_json_get(value, BLOB_KEY);
     int64_t size = rlm_json_int(rlm_json_get(value, "size"), -1);
@@ -133,7 +134,7 @@ static int
 get_blob(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_text, rlm_error **err)
 {
     struct rlm_blob facts;
-    if (!rlm_record_get_blob(value, &facts)) {
+    if (!get_facts(value, &facts)) {
         return rlm_error_set(err, RLM_E_PARSE, "a reference to a blob lacks its facts");
     }
     if (!blobs) {
@@ -224,7 +225,7 @@ static bool writes_the_same(rlm_str json, rlm_error **err, int *ret_status)
            rlm_str_eq(json, rlm_buf_str(&again));
 }
 
-int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err)
+static int put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err)
 {
     int r = 0;
     if (json.len < RLM_BLOB_THRESHOLD && !is_too_deep(json) && writes_the_same(json, err, &r)) {
@@ -282,7 +283,7 @@ static void add_json(struct payload *p, const char *key, rlm_str json)
 {
     if (json.len && p->status == 0) {
         rlm_json_key(&p->writer, key);
-        p->status = rlm_record_put_json(&p->writer, p->blobs, json, p->err);
+        p->status = put_json(&p->writer, p->blobs, json, p->err);
     }
 }
 
@@ -300,22 +301,35 @@ static int finish(struct payload *p, rlm_journal *journal, enum rlm_record_kind 
     return r;
 }
 
-static void add_usage(struct payload *p, const struct rlm_usage *usage)
+static bool is_none(const struct rlm_usage *usage)
 {
     static const struct rlm_usage none;
-    struct rlm_json_writer *w = &p->writer;
-    if (memcmp(usage, &none, sizeof none) == 0) {
-        return;
-    }
-    rlm_json_key(w, "usage");
-    rlm_json_begin(w, '{');
+    return memcmp(usage, &none, sizeof none) == 0;
+}
+
+void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage)
+{
     rlm_json_member_int(w, "calls", usage->calls);
     rlm_json_member_int(w, "input_tokens", usage->input_tokens);
     rlm_json_member_int(w, "cached_tokens", usage->cached_tokens);
     rlm_json_member_int(w, "output_tokens", usage->output_tokens);
     rlm_json_member_int(w, "cost_nano", usage->cost_nano);
     rlm_json_member_int(w, "estimated", usage->estimated);
-    rlm_json_end(w, '}');
+}
+
+void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *node)
+{
+    if (node->n_agents) {
+        rlm_json_key(w, "agents");
+        rlm_json_begin(w, '[');
+        for (size_t i = 0; i < node->n_agents; i++) {
+            rlm_json_put_text(w, node->agents[i]);
+        }
+        rlm_json_end(w, ']');
+    }
+    if (node->call_id) {
+        rlm_json_member_int(w, "call_id", node->call_id);
+    }
 }
 
 int rlm_record_node(rlm_journal *journal,
@@ -344,18 +358,13 @@ int rlm_record_node(rlm_journal *journal,
     add_text(&p, "result", node->result);
     add_text(&p, "reason", node->reason);
     add_text(&p, "model", node->model);
-    add_usage(&p, &node->usage);
-    if (node->n_agents) {
-        rlm_json_key(w, "agents");
-        rlm_json_begin(w, '[');
-        for (size_t i = 0; i < node->n_agents; i++) {
-            rlm_json_put_text(w, node->agents[i]);
-        }
-        rlm_json_end(w, ']');
+    if (!is_none(&node->usage)) {
+        rlm_json_key(w, "usage");
+        rlm_json_begin(w, '{');
+        rlm_record_put_usage(w, &node->usage);
+        rlm_json_end(w, '}');
     }
-    if (node->call_id) {
-        rlm_json_member_int(w, "call_id", node->call_id);
-    }
+    rlm_record_put_launch(w, node);
     add_json(&p, "metadata", node->metadata);
     return finish(&p, journal, RLM_RECORD_NODE);
 }

@@ -18,7 +18,7 @@
  * RUN    {"format", "version", "t", "graph_id", "agent", "query", "inputs", "model",
  *         "output_schema", "options": {...}}
  *
- * The other kinds are written by flow (flow/record.h gives their members).
+ * The other kinds are written by flow (flow/record.c gives their members).
  */
 #pragma once
 
@@ -33,12 +33,15 @@ int rlm_record_put_text(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str tex
  * blob is RLM_E_INVAL. */
 int rlm_record_get_text(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_text,
                         rlm_error **err);
-/* Reads the facts of {"$blob": ...} without its content; false when `value` is no such object. */
-bool rlm_record_get_blob(const rlm_json *value, struct rlm_blob *ret_facts);
-/* A text that is JSON, and back (see above). An absent value (NULL) is an empty text. */
-int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err);
+/* The same for a text that is JSON (see above). */
 int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json,
                         rlm_error **err);
+
+/* The members of SETTLE that make up a usage. */
+void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage);
+
+/* The members of NODE that say which launch it belongs to, if it belongs to one. */
+void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *node);
 
 /* The payloads of NODE and CHILD. `journal` may be NULL (a run in memory): then nothing happens. */
 int rlm_record_node(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,

@@ -153,7 +153,6 @@ int rlm_address_parse(const char *base_url,
     struct rlm_address a = {
         .chat_url = make_url(&p, dialect->chat_path),
         .models_url = make_url(&p, dialect->models_path),
-        .https = strcmp(p.scheme, "https") == 0,
         .loopback = is_loopback(host),
         .openai = strcmp(host, "api.openai.com") == 0,
     };

@@ -10,7 +10,6 @@ struct rlm_address {
     char *shown;    /* the base URL without credentials and query: for people, logs and journals */
     char *server;   /* scheme://host:port: what shares a back-off */
     char *password; /* of the base URL, or NULL: never shown */
-    bool https;
     bool loopback; /* this machine */
     bool openai;   /* api.openai.com */
 };

@@ -165,7 +165,7 @@ static void take_stop_reason(struct rlm_stream *s, const rlm_json *holder)
     }
 }
 
-static int take_object(struct rlm_stream *s, const rlm_json *object, rlm_error **err)
+static int take_event(struct rlm_stream *s, const rlm_json *object, rlm_error **err)
 {
     rlm_str type = rlm_json_text(rlm_json_get(object, "type"), RLM_STR_NONE);
     int64_t index = rlm_json_int(rlm_json_get(object, "index"), 0);
@@ -190,40 +190,15 @@ static int take_object(struct rlm_stream *s, const rlm_json *object, rlm_error *
     return 0; /* ping, content_block_stop, and what may come in later versions */
 }
 
-static int take_event(struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err)
+static int take_whole(struct rlm_stream *s, const rlm_json *object, rlm_error **err)
 {
-    if (data.len == 0) {
-        return 0;
-    }
-    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
-    if (!a) {
-        return rlm_error_nomem(err);
-    }
-    const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, name, data, &object, err);
-    if (r == 0) {
-        r = take_object(s, object, err);
-    }
-    return r < 0 ? r : 0;
-}
-
-static int take_whole(struct rlm_stream *s, rlm_str body, rlm_error **err)
-{
-    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
-    if (!a) {
-        return rlm_error_nomem(err);
-    }
-    const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, RLM_STR_NONE, body, &object, err);
-    if (r != 0) {
-        return r < 0 ? r : 0;
-    }
     const rlm_json *content = rlm_json_get(object, "content");
     if (!rlm_json_is(content, RLM_JSON_ARRAY)) {
         return rlm_error_set(err, RLM_E_SERVER, "the server's answer has no array \"content\"");
     }
     for (uint32_t i = 0; i < content->count; i++) {
-        if ((r = take_block(s, i, rlm_json_at(content, i), err)) < 0) {
+        int r = take_block(s, i, rlm_json_at(content, i), err);
+        if (r < 0) {
             return r;
         }
     }
@@ -232,7 +207,6 @@ static int take_whole(struct rlm_stream *s, rlm_str body, rlm_error **err)
     s->usage_known = rlm_json_int(rlm_json_get(usage, "output_tokens"), -1) >= 0 &&
                      rlm_json_int(rlm_json_get(usage, "input_tokens"), -1) >= 0;
     take_stop_reason(s, object);
-    s->finished = s->over = true;
     return 0;
 }
 
@@ -249,6 +223,6 @@ const struct rlm_dialect rlm_dialect_anthropic = {
     .key_variable = "ANTHROPIC_API_KEY",
     .write_messages = write_messages,
     .write_options = write_options,
-    .event = take_event,
-    .whole = take_whole,
+    .take_event = take_event,
+    .take_whole = take_whole,
 };

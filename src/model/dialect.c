@@ -36,12 +36,15 @@ void rlm_dialect_extra(struct rlm_json_writer *w, const rlm_json *extra)
     }
 }
 
-int rlm_dialect_parse(struct rlm_stream *s,
-                      rlm_arena *a,
-                      rlm_str event,
-                      rlm_str data,
-                      const rlm_json **ret_object,
-                      rlm_error **err)
+/* Parses a text of the server into the arena; what is no JSON object is RLM_E_SERVER. An `error`
+ * member, or the object of an event named "error", is kept as the refusal of the stream: then the
+ * result is 1. */
+static int parse(struct rlm_stream *s,
+                 rlm_arena *a,
+                 rlm_str event,
+                 rlm_str data,
+                 const rlm_json **ret_object,
+                 rlm_error **err)
 {
     const rlm_json *object = NULL;
     int r = rlm_json_parse(a, data, &object, NULL);
@@ -66,4 +69,46 @@ int rlm_dialect_parse(struct rlm_stream *s,
     }
     *ret_object = object;
     return 0;
+}
+
+int rlm_dialect_event(
+    const struct rlm_dialect *d, struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err)
+{
+    if (d->last_event && rlm_str_is(data, d->last_event)) {
+        s->over = true;
+        return 0;
+    }
+    if (data.len == 0) {
+        return 0; /* a keep-alive of some servers */
+    }
+    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
+    if (!a) {
+        return rlm_error_nomem(err);
+    }
+    const rlm_json *object;
+    int r = parse(s, a, name, data, &object, err);
+    if (r == 0) {
+        r = d->take_event(s, object, err);
+    }
+    return r < 0 ? r : 0;
+}
+
+int rlm_dialect_whole(const struct rlm_dialect *d,
+                      struct rlm_stream *s,
+                      rlm_str body,
+                      rlm_error **err)
+{
+    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
+    if (!a) {
+        return rlm_error_nomem(err);
+    }
+    const rlm_json *object;
+    int r = parse(s, a, RLM_STR_NONE, body, &object, err);
+    if (r != 0) {
+        return r < 0 ? r : 0;
+    }
+    if ((r = d->take_whole(s, object, err)) == 0) {
+        s->finished = s->over = true;
+    }
+    return r;
 }

@@ -31,10 +31,10 @@ struct rlm_dialect {
                            const struct rlm_chat_request *request,
                            const rlm_json *extra);
     void (*write_options)(struct rlm_json_writer *w, const struct rlm_dialect_options *options);
-    /* One event of a stream. A text that cannot be understood is RLM_E_SERVER. */
-    int (*event)(struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err);
-    /* The whole body of an answer that is no stream. */
-    int (*whole)(struct rlm_stream *s, rlm_str body, rlm_error **err);
+    const char *last_event; /* the data of an event that is no JSON and ends a stream; NULL: none */
+    /* The object of one event of a stream, and that of a whole answer. 0 or a negative code. */
+    int (*take_event)(struct rlm_stream *s, const rlm_json *object, rlm_error **err);
+    int (*take_whole)(struct rlm_stream *s, const rlm_json *object, rlm_error **err);
 };
 
 extern const struct rlm_dialect rlm_dialect_openai;
@@ -48,12 +48,13 @@ void rlm_dialect_text(struct rlm_json_writer *w,
 void rlm_dialect_put_text(struct rlm_json_writer *w, rlm_str text);
 /* Writes the members of `extra` (nothing when it is NULL). */
 void rlm_dialect_extra(struct rlm_json_writer *w, const rlm_json *extra);
-/* Parses a text of the server into the arena; what is no JSON object is RLM_E_SERVER. An `error`
- * member, or the object of an event named "error", is kept as the refusal of the stream: then the
- * result is 1. */
-int rlm_dialect_parse(struct rlm_stream *s,
-                      rlm_arena *a,
-                      rlm_str event,
-                      rlm_str data,
-                      const rlm_json **ret_object,
+
+/* Takes one event of a stream. A text that cannot be understood is RLM_E_SERVER; an error that the
+ * server reports is kept as the refusal of the stream. */
+int rlm_dialect_event(
+    const struct rlm_dialect *d, struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err);
+/* The same for the body of an answer that is no stream. */
+int rlm_dialect_whole(const struct rlm_dialect *d,
+                      struct rlm_stream *s,
+                      rlm_str body,
                       rlm_error **err);

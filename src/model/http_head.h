@@ -1,4 +1,4 @@
-/* The lines of an answer's head, for http.c. Pure. */
+/* The lines of an answer's head, for http_call.c. Pure. */
 #pragma once
 
 #include "model/http.h"

@@ -1,5 +1,5 @@
 /* libcurl, opened at the first request: loading it takes milliseconds that a program which asks no
- * model must not pay. For http.c alone. */
+ * model must not pay. For http.c and http_call.c alone. */
 #pragma once
 
 #include "base/error.h"

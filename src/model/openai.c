@@ -163,43 +163,18 @@ take_object(struct rlm_stream *s, const rlm_json *object, const char *member, rl
     return 0;
 }
 
-static int take_event(struct rlm_stream *s, rlm_str name, rlm_str data, rlm_error **err)
+static int take_event(struct rlm_stream *s, const rlm_json *object, rlm_error **err)
 {
-    if (rlm_str_is(data, "[DONE]")) {
-        s->over = true;
-        return 0;
-    }
-    if (data.len == 0) {
-        return 0; /* a keep-alive of some servers */
-    }
-    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
-    if (!a) {
-        return rlm_error_nomem(err);
-    }
-    const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, name, data, &object, err);
-    if (r == 0) {
-        r = take_object(s, object, "delta", err);
-    }
-    return r < 0 ? r : 0;
+    int r = take_object(s, object, "delta", err);
+    return r < 0 ? r : 0; /* the last chunk of a stream has usage and no choice */
 }
 
-static int take_whole(struct rlm_stream *s, rlm_str body, rlm_error **err)
+static int take_whole(struct rlm_stream *s, const rlm_json *object, rlm_error **err)
 {
-    rlm_auto_arena rlm_arena *a = rlm_arena_new(0);
-    if (!a) {
-        return rlm_error_nomem(err);
-    }
-    const rlm_json *object;
-    int r = rlm_dialect_parse(s, a, RLM_STR_NONE, body, &object, err);
-    if (r != 0) {
-        return r < 0 ? r : 0;
-    }
-    r = take_object(s, object, "message", err);
+    int r = take_object(s, object, "message", err);
     if (r == 0) {
         return rlm_error_set(err, RLM_E_SERVER, "the server's answer has no choices[0].message");
     }
-    s->finished = s->over = true;
     return r < 0 ? r : 0;
 }
 
@@ -216,6 +191,7 @@ const struct rlm_dialect rlm_dialect_openai = {
     .key_variable = "OPENAI_API_KEY",
     .write_messages = write_messages,
     .write_options = write_options,
-    .event = take_event,
-    .whole = take_whole,
+    .last_event = "[DONE]",
+    .take_event = take_event,
+    .take_whole = take_whole,
 };

@@ -4,7 +4,6 @@
 #include "base/utf8.h"
 
 #include <ctype.h>
-#include <strings.h>
 
 void rlm_refusal_deinit(struct rlm_refusal *r)
 {

@@ -1,6 +1,7 @@
 /* Models behind an HTTP API: a dialect (how to write and read) over http.h (how to talk).
  *
- * Shared by remote.c (the model and its chats) and remote_check.c.
+ * What remote_new.c (making a model), remote_chat.c (its chats) and remote_check.c share; remote.c has
+ * what they do alike.
  */
 #pragma once
 

@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "model/hub.h"
 
-#include <stdio.h>
 
 enum {
     MAX_REQUEST_BYTES = 512 * 1024 * 1024,
@@ -176,7 +175,7 @@ static void on_piece(void *arg, rlm_str text)
 static int on_event(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct remote_chat *c = arg;
-    int r = model_of(c)->dialect->event(&c->stream, event, data, err);
+    int r = rlm_dialect_event(model_of(c)->dialect, &c->stream, event, data, err);
     if (r < 0) {
         return r;
     }
@@ -277,7 +276,7 @@ static int read_whole(struct remote_chat *c, const struct rlm_http_answer *answe
     }
     /* A reply that comes as one is no stream: it is not handed on in pieces. */
     c->stream.piece = NULL;
-    r = model_of(c)->dialect->whole(&c->stream, rlm_buf_str(&c->answer), &c->problem);
+    r = rlm_dialect_whole(model_of(c)->dialect, &c->stream, rlm_buf_str(&c->answer), &c->problem);
     c->base.received_bytes = c->stream.received_bytes;
     return r;
 }

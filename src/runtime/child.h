@@ -20,7 +20,7 @@ struct rlm_child_options {
         *argv; /* the interpreter and its options up to `-c`; stub and numbers follow */
     const char *const *env;
     const char *working_directory;
-    rlm_str worker; /* what the stub shall run: worker/worker.py, or its compiled form */
+    rlm_str worker; /* what the stub shall run: the worker's text, or its compiled form */
     char *buffer; /* RLM_CHILD_BUFFER bytes for receiving, shared by all children; outlives them */
     /* It ended before a session had it; it must be freed then (also inside). */
     void (*spare_ended)(void *arg, struct rlm_transport *t);

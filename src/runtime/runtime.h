@@ -86,6 +86,9 @@ struct rlm_session_events {
     void (*suspended)(void *arg, const struct rlm_host_call *calls, size_t n_calls);
     void (*finished)(void *arg, const struct rlm_cell_finished *how);
     void (*died)(void *arg, const struct rlm_session_death *how);
+    /* In mid-cell the code gave up these open calls (ascending): nobody waits for their answers any
+     * more. NULL: not told. */
+    void (*given_up)(void *arg, const int64_t *ids, size_t n_ids);
 };
 
 /* Opens a session; `ready` or `died` follows. */
@@ -162,6 +165,6 @@ struct rlm_runtime_ops {
     void (*free)(rlm_runtime *r);
 };
 
-/* worker/worker.py, compiled in. */
+/* The parts of worker/, joined and compiled in. */
 extern const char rlm_worker_source[];
 extern const size_t rlm_worker_source_size;

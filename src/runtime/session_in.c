@@ -88,6 +88,52 @@ static int read_call(rlm_session *s, const rlm_json *v, struct rlm_host_call *ca
     return 0;
 }
 
+/* Takes the calls that the code gave up from the open ones. What is none of these, in ascending
+ * order, is passed over: its answer may wait here already. */
+static int take_given_up(
+    rlm_session *s, const rlm_json *message, int64_t **ret_ids, size_t *ret_n_ids, rlm_error **err)
+{
+    const rlm_json *list = rlm_json_get(message, "cancelled");
+    uint32_t count = rlm_json_is(list, RLM_JSON_ARRAY) ? list->count : 0;
+    int64_t *ids = rlm_arena_alloc(s->arena, (count + 1) * sizeof *ids);
+    if (!ids) {
+        return rlm_error_nomem(err);
+    }
+    size_t n = 0, kept = 0;
+    uint32_t at = 0;
+    for (size_t i = 0; i < s->open_calls.len; i++) {
+        int64_t id = s->open_calls.items[i];
+        while (at < count && rlm_json_int(&list->items[at], 0) < id) {
+            at++;
+        }
+        if (at < count && rlm_json_int(&list->items[at], 0) == id) {
+            ids[n++] = id;
+        } else {
+            s->open_calls.items[kept++] = id;
+        }
+    }
+    s->open_calls.len = kept;
+    *ret_ids = ids;
+    *ret_n_ids = n;
+    return 0;
+}
+
+static void tell_suspended(rlm_session *s,
+                           const struct rlm_host_call *calls,
+                           size_t n_calls,
+                           const int64_t *given_up,
+                           size_t n_given_up)
+{
+    s->in_suspended = true;
+    if (n_given_up > 0 && s->events->given_up) {
+        s->events->given_up(s->arg, given_up, n_given_up);
+    }
+    if (!s->closed && (n_calls > 0 || (s->n_results == 0 && s->open_calls.len > 0))) {
+        s->events->suspended(s->arg, calls, n_calls);
+    }
+    s->in_suspended = false;
+}
+
 static int suspended(rlm_session *s, const rlm_json *message, rlm_error **err)
 {
     const rlm_json *list = rlm_json_get(message, "calls");
@@ -98,22 +144,22 @@ static int suspended(rlm_session *s, const rlm_json *message, rlm_error **err)
     if (!calls) {
         return rlm_error_nomem(err);
     }
-    for (uint32_t i = 0; i < list->count; i++) {
-        int r = read_call(s, &list->items[i], &calls[i], err);
-        if (r < 0) {
-            return r;
-        }
+    int64_t *given_up;
+    size_t n_given_up;
+    int r = take_given_up(s, message, &given_up, &n_given_up, err);
+    for (uint32_t i = 0; r == 0 && i < list->count; i++) {
+        r = read_call(s, &list->items[i], &calls[i], err);
     }
-    if (s->open_calls.len == 0 && s->n_results == 0 && !s->yield_sent) {
+    if (r < 0) {
+        return r;
+    }
+    if (s->open_calls.len == 0 && s->n_results == 0 && !s->yield_sent && n_given_up == 0) {
         return violation(err, "a cell was suspended without waiting for a call");
     }
     s->state = SESSION_SUSPENDED;
+    s->woken = s->open_calls.len == 0; /* it waits for nothing of ours, and goes on */
     session_clock_update(s);
-    if (list->count > 0 || s->n_results == 0) {
-        s->in_suspended = true;
-        s->events->suspended(s->arg, calls, list->count);
-        s->in_suspended = false;
-    }
+    tell_suspended(s, calls, list->count, given_up, n_given_up);
     if (!s->closed) {
         session_pass_results(s);
     }

@@ -3,8 +3,8 @@
  * RFD and WFD are the numbers of the descriptors on which the stream comes in and goes out (the
  * same number twice for a socket that is both). Descriptors can be passed along when RFD is a Unix
  * socket. The stub takes '' from sys.path, reads u32 length (little endian) and so many bytes of
- * source (worker/worker.py) from RFD, not one byte more, and runs them as a module of its own name.
- * Frames of docs/protocol.md follow directly.
+ * source (the joined parts of worker/) from RFD, not one byte more, and runs them as a module of its
+ * own name. Frames of docs/protocol.md follow directly.
  *
  * The text holds no single quote, dollar, backslash or newline, so it may stand between single
  * quotes in the command line of any shell.

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Says where in the schema, then what. */
 int schema_compile_fail(struct schema_compiler *c, const rlm_json *at, const char *format, ...)
 {
     char what[512];
@@ -506,11 +505,6 @@ void rlm_schema_free(rlm_schema *s)
     free(s->regexes.items);
     rlm_arena_free(s->arena);
     free(s);
-}
-
-rlm_str rlm_schema_json(const rlm_schema *s)
-{
-    return s->text;
 }
 
 const rlm_json *rlm_schema_root(const rlm_schema *s)

@@ -29,7 +29,5 @@ void rlm_schema_free(rlm_schema *s);
  * take too long is given up, which is RLM_E_SCHEMA too. RLM_E_NOMEM. */
 int rlm_schema_check(const rlm_schema *s, const rlm_json *value, rlm_error **err);
 
-/* The schema as it was given. */
-rlm_str rlm_schema_json(const rlm_schema *s);
-/* The same as a tree, which lives as long as the schema. */
+/* The schema as it was given, as a tree that lives as long as the schema. */
 const rlm_json *rlm_schema_root(const rlm_schema *s);

@@ -1,6 +1,5 @@
 #include "tool/schema_compile.h"
 
-#include "base/alloc.h"
 
 static int hex_digit(char c)
 {

@@ -1,6 +1,6 @@
 /* Events and nodes as one line of JSON. */
 #include "base/json.h"
-#include "graph/graph.h"
+#include "graph/record.h"
 
 static const char *const event_names[] = {
     [RLM_EVENT_GRAPH_CREATED] = "graph_created",
@@ -58,17 +58,7 @@ static void put_node(struct rlm_json_writer *w, const rlm_graph *g, const struct
         member(w, "model", node->model);
         put_usage(w, &node->usage);
     }
-    if (node->n_agents) {
-        rlm_json_key(w, "agents");
-        rlm_json_begin(w, '[');
-        for (size_t i = 0; i < node->n_agents; i++) {
-            rlm_json_put_text(w, node->agents[i]);
-        }
-        rlm_json_end(w, ']');
-    }
-    if (node->call_id) {
-        rlm_json_member_int(w, "call_id", node->call_id);
-    }
+    rlm_record_put_launch(w, node);
     if (node->metadata.len) {
         rlm_json_member_raw(w, "metadata", node->metadata);
     }

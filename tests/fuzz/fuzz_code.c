@@ -1,20 +1,8 @@
 /* Any bytes as a reply: the code found is a piece of it, the same every time, and none is ever found
  * in what stands behind an open <think> or before an end of reasoning. */
+#include "fuzz.h"
+
 #include "flow/code.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#define REQUIRE(condition)                                                                 \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                       \
-        }                                                                                  \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { NOTE_MAX = 400 };
 

@@ -1,24 +1,14 @@
 /* A run's journal as bytes from a stranger: framing, the search behind damage, and (in a file) the
  * records down to the graph. The bytes after the first are the journal; the first says how CRCs are
  * treated, since no fuzzer guesses them. */
+#include "fuzz.h"
+
 #include "graph/graph.h"
 #include "graph/journal_scan.h"
 
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void check(bool holds, const char *what)
-{
-    if (!holds) {
-        fprintf(stderr, "%s\n", what);
-        abort();
-    }
-}
 
 static int
 count_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload, rlm_error **err)
@@ -89,11 +79,13 @@ static void load(const uint8_t *bytes, size_t size)
     rlm_graph *g = NULL;
     char *note = NULL;
     if (rlm_graph_load(path, &g, &note, NULL) == 0) {
-        size_t nodes = 0;
         for (rlm_graph *at = g; at; at = rlm_graph_next(g, at)) {
-            nodes += at->nodes.len;
+            int turns = 0;
+            for (size_t i = 0; i < at->nodes.len; i++) {
+                turns += at->nodes.items[i]->type == RLM_LLM_OUTPUT;
+            }
+            fuzz_require(turns == at->turns, "another number of turns than replies");
         }
-        check(nodes == g->n_nodes, "a node is in no graph of the tree");
         rlm_graph_free(g);
         free(note);
     }
@@ -122,15 +114,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes[20 + mode % 16] ^= 1; /* damage near the start, valid records behind it */
     }
     if (rlm_journal_scan_bytes(bytes, size, count_record, &sum, &found, NULL) == 0) {
-        check(found.end <= size, "records end behind the file");
-        check(found.damage.offset < 0 || (uint64_t)found.damage.offset == found.end,
-              "damage is not where the records end");
-        check((found.damage.offset < 0) == (found.end == size), "damage without a rest, or a rest "
-                                                                "without damage");
+        fuzz_require(found.end <= size, "records end behind the file");
+        fuzz_require(found.damage.offset < 0 || (uint64_t)found.damage.offset == found.end,
+                     "damage is not where the records end");
+        fuzz_require((found.damage.offset < 0) == (found.end == size),
+                     "damage without a rest, or a rest "
+                     "without damage");
         if (found.damage.offset >= 0) {
-            check((uint64_t)found.damage.valid_after ==
-                      count_plainly(bytes, size, (size_t)found.end + 1),
-                  "another number of records behind the damage");
+            fuzz_require((uint64_t)found.damage.valid_after ==
+                             count_plainly(bytes, size, (size_t)found.end + 1),
+                         "another number of records behind the damage");
         }
     }
     if (mode & 4) {

@@ -1,21 +1,11 @@
 /* A schema, a NUL byte, a value: what is compiled gives one verdict on the value, in any order of its
  * members and however it is written, with a message that is text. */
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "tool/schema.h"
-
-#include <stdio.h>
-
-#define REQUIRE(condition)                                                                 \
-    do {                                                                                   \
-        if (!(condition)) {                                                                \
-            fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition); \
-            abort();                                                                       \
-        }                                                                                  \
-    } while (0)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_message(int r, const rlm_error *err)
 {
@@ -63,7 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(!schema);
         return 0;
     }
-    REQUIRE(rlm_str_eq(rlm_schema_json(schema), rlm_str_sub(text, 0, cut)));
     if (nul) {
         check_value(schema, rlm_str_sub(text, cut + 1, size));
     }

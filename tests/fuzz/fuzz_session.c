@@ -121,6 +121,19 @@ static void on_suspended(void *arg, const struct rlm_host_call *calls, size_t n)
     }
 }
 
+static void on_given_up(void *arg, const int64_t *ids, size_t n)
+{
+    require(!w.died && w.outstanding == 1 && n > 0);
+    for (size_t i = 0; i < n; i++) {
+        require(ids[i] > (i ? ids[i - 1] : 0));
+        for (size_t k = 0; k < w.n_calls; k++) {
+            if (w.calls[k] == ids[i]) {
+                w.calls[k] = w.calls[--w.n_calls];
+            }
+        }
+    }
+}
+
 static void on_finished(void *arg, const struct rlm_cell_finished *how)
 {
     require(!w.died && w.outstanding == 1 && !rlm_session_is_busy(w.session));
@@ -211,7 +224,8 @@ static void run(const uint8_t *p, const uint8_t *end)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const struct rlm_runtime_ops runtime_ops = {"fuzz", "none", fuzz_connect, NULL};
-    static const struct rlm_session_events events = {on_ready, on_suspended, on_finished, on_died};
+    static const struct rlm_session_events events = {on_ready, on_suspended, on_finished, on_died,
+                                                     on_given_up};
     rlm_loop *loop = NULL;
     rlm_blobs *blobs = NULL;
     memset(&w, 0, sizeof w);

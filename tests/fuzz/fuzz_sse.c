@@ -1,13 +1,10 @@
 /* The events of a stream do not depend on where its chunks were split. The first byte chooses how
  * they are; the rest is the stream. */
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "model/sse.h"
-
-#include <stdint.h>
-#include <stdio.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { MAX_EVENT = 256 };
 
@@ -16,19 +13,11 @@ struct log {
     int result;
 };
 
-static void require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "does not hold: %s\n", what);
-        abort();
-    }
-}
-
 static int record(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct log *log = arg;
-    require(data.len <= MAX_EVENT && event.len <= MAX_EVENT, "events have a maximum");
-    require(!event.len || !memchr(event.ptr, '\n', event.len), "a name is one line");
+    fuzz_require(data.len <= MAX_EVENT && event.len <= MAX_EVENT, "events have a maximum");
+    fuzz_require(!event.len || !memchr(event.ptr, '\n', event.len), "a name is one line");
     rlm_buf_addf(&log->text, "%zu:%zu:", event.len, data.len);
     rlm_buf_add_str(&log->text, event);
     rlm_buf_add_str(&log->text, data);
@@ -59,7 +48,7 @@ static void decode(const uint8_t *data, size_t size, uint32_t seed, struct log *
     if (log->result == 0) {
         log->result = rlm_sse_end(&sse, record, log, NULL);
     }
-    require(log->result == 0 || log->result == RLM_E_LIMIT, "only a limit stops it");
+    fuzz_require(log->result == 0 || log->result == RLM_E_LIMIT, "only a limit stops it");
     rlm_sse_deinit(&sse);
 }
 
@@ -72,9 +61,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct log split;
     decode(data + 1, size - 1, 0, &whole);
     decode(data + 1, size - 1, data[0] + 1U, &split);
-    require(whole.result == split.result, "the result does not depend on the chunks");
-    require(rlm_str_eq(rlm_buf_str(&whole.text), rlm_buf_str(&split.text)),
-            "the events do not depend on the chunks");
+    fuzz_require(whole.result == split.result, "the result does not depend on the chunks");
+    fuzz_require(rlm_str_eq(rlm_buf_str(&whole.text), rlm_buf_str(&split.text)),
+                 "the events do not depend on the chunks");
     rlm_buf_deinit(&whole.text);
     rlm_buf_deinit(&split.text);
     return 0;

@@ -1,30 +1,19 @@
 /* Foreign bytes as a stream and as a whole answer, through the decoders of a dialect. */
 #pragma once
 
+#include "fuzz.h"
+
 #include "base/alloc.h"
 #include "base/error.h"
 #include "base/utf8.h"
 #include "model/dialect.h"
 #include "model/sse.h"
 
-#include <stdint.h>
-#include <stdio.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 struct fuzz_stream {
     const struct rlm_dialect *dialect;
     struct rlm_stream stream;
     size_t seen_bytes; /* of pieces of text */
 };
-
-static inline void fuzz_require(bool condition, const char *what)
-{
-    if (!condition) {
-        fprintf(stderr, "does not hold: %s\n", what);
-        abort();
-    }
-}
 
 static inline void fuzz_piece(void *arg, rlm_str text)
 {
@@ -35,7 +24,7 @@ static inline void fuzz_piece(void *arg, rlm_str text)
 static inline int fuzz_event(void *arg, rlm_str event, rlm_str data, rlm_error **err)
 {
     struct fuzz_stream *f = arg;
-    int r = f->dialect->event(&f->stream, event, data, err);
+    int r = rlm_dialect_event(f->dialect, &f->stream, event, data, err);
     return r < 0 ? r : f->stream.refused || f->stream.over;
 }
 
@@ -77,7 +66,7 @@ static inline void fuzz_dialect(const struct rlm_dialect *dialect, rlm_str bytes
     rlm_stream_init(&f.stream);
     f.stream.piece = fuzz_piece;
     f.stream.arg = &f;
-    r = dialect->whole(&f.stream, bytes, &whole_err);
+    r = rlm_dialect_whole(dialect, &f.stream, bytes, &whole_err);
     fuzz_check(&f, r, whole_err);
 
     struct rlm_refusal refusal = {0};

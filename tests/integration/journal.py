@@ -1,32 +1,108 @@
-"""The journal of a run as its file is: records, their bytes, and what they say (src/graph/journal.h)."""
+"""Reads the journal of a run, independently of the program: the format that src/graph/journal.h and
+src/flow/record.c describe."""
 
 import json
 import shutil
 import struct
+from dataclasses import dataclass
+from pathlib import Path
 
-HEADER = 8
-KINDS = {1: "run", 2: "resumed", 3: "node", 4: "child", 5: "input_list", 6: "session_opened",
-         7: "cell_started", 8: "call_started", 9: "call_finished", 10: "call_delivered",
-         11: "reserve", 12: "settle", 13: "gate", 14: "session_ended", 15: "run_ended", 16: "edit",
-         17: "blob"}
-
-
-def records(path):
-    """[(kind, what it says, offset of its end)] of a run's whole records."""
-    data, found, at = (path / "journal").read_bytes(), [], HEADER
-    while at + 9 <= len(data):
-        length, _, kind = struct.unpack_from("<IIB", data, at)
-        end = at + 9 + length
-        if end > len(data):
-            break
-        found.append((KINDS[kind], json.loads(data[at + 9:end].decode("utf-8", "surrogatepass")), end))
-        at = end
-    return found
+MAGIC = b"rlmflow\x01"
+KINDS = ("run", "resumed", "node", "child", "input_list", "session_opened", "cell_started",
+         "call_started", "call_finished", "call_delivered", "reserve", "settle", "gate",
+         "session_ended", "run_ended", "edit", "blob")
+_HEADER = struct.Struct("<IIB")
 
 
-def cut(path, copy, end):
+def _crc_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+_TABLE = _crc_table()
+
+
+def crc32c(data):
+    """The Castagnoli CRC that a record carries."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 255]
+    return crc ^ 0xFFFFFFFF
+
+
+@dataclass
+class Record:
+    """One record: its place among the others, its kind by name, its members, where it ends in the
+    file."""
+
+    position: int
+    kind: str
+    members: dict
+    end: int
+
+    def __getitem__(self, name):
+        return self.members[name]
+
+    def get(self, name, default=None):
+        """A member that need not be there."""
+        return self.members.get(name, default)
+
+
+class Journal:
+    """All records of a run in order. An AssertionError when a byte of the file is not as it should
+    be."""
+
+    def __init__(self, run):
+        self.blobs = Path(run) / "blobs"
+        self.records = []
+        data = (Path(run) / "journal").read_bytes()
+        assert data.startswith(MAGIC), data[:8]
+        offset = len(MAGIC)
+        while offset < len(data):
+            length, crc, kind = _HEADER.unpack_from(data, offset)
+            payload = data[offset + _HEADER.size:offset + _HEADER.size + length]
+            assert len(payload) == length, f"the record at {offset} is cut off"
+            covered = struct.pack("<IB", length, kind) + payload + struct.pack("<Q", offset)
+            assert crc32c(covered) == crc, f"the record at {offset} has another checksum"
+            assert 1 <= kind <= len(KINDS), f"the record at {offset} is of kind {kind}"
+            members = json.loads(payload.decode("utf-8", "surrogatepass"))
+            offset += _HEADER.size + length
+            self.records.append(Record(len(self.records), KINDS[kind - 1], members, offset))
+
+    def all(self, kind, **members):
+        """The records of a kind whose members have these values."""
+        return [r for r in self.records if r.kind == kind
+                and all(r.get(name) == value for name, value in members.items())]
+
+    def one(self, kind, **members):
+        """The only one."""
+        found = self.all(kind, **members)
+        assert len(found) == 1, f"{len(found)} records {kind} {members}: {found}"
+        return found[0]
+
+    def text(self, value):
+        """A text member, from its blob where it has one."""
+        if isinstance(value, dict):
+            return (self.blobs / value["$blob"]).read_bytes().decode("utf-8", "surrogatepass")
+        return value
+
+
+def blob_ids(value):
+    """The ids of all blobs that a value names."""
+    if isinstance(value, dict):
+        if "$blob" in value:
+            return {value["$blob"]}
+        value = list(value.values())
+    return set().union(*map(blob_ids, value)) if isinstance(value, list) else set()
+
+
+def cut(run, copy, end):
     """Copies a run, its journal only up to that byte: what a kill at that moment leaves."""
-    shutil.copytree(path, copy)
+    shutil.copytree(run, copy)
     with open(copy / "journal", "r+b") as file:
         file.truncate(end)
     return copy

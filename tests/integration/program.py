@@ -149,6 +149,10 @@ class Workspace:
             TEST_ID: self.test_id,
         }
         result.update({k: os.environ[k] for k in _PASSED_ON if k in os.environ})
+        # What a sanitizer finds fails the test, whatever the test looks at.
+        for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+            given = os.environ.get(name)
+            result[name] = f"{given + ':' if given else ''}log_path={self.base}/sanitizer"
         for name, value in (more or {}).items():
             if value is None:
                 result.pop(name, None)
@@ -227,5 +231,7 @@ class Workspace:
         for name in ("tmp", "home"):
             result += [f"a file is left in the test's {name}: {path.name}"
                        for path in getattr(self, name).iterdir()]
+        result += [f"a sanitizer says: {path.read_text(errors='replace')[:4000]}"
+                   for path in self.base.glob("sanitizer.*")]
         result += [f"a mount is left: {line}" for line in self._mounts() - self._mounts_before]
         return result

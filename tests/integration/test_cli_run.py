@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 
 import pytest
 from replies import FAMILY, cell, says
@@ -243,9 +242,15 @@ def test_the_working_directory_and_the_interpreter_can_be_chosen(run, tmp_path):
     assert r.stdout.startswith(f"{here} /usr/bin/python3"), r.stderr
 
 
+def test_an_interpreter_is_named_relative_to_where_the_user_is(run, workspace, tmp_path):
+    (workspace.cwd / "python").symlink_to("/usr/bin/python3")
+    r = run(says("import os; done(os.getcwd())"), "--python", "./python", "--cwd", tmp_path)
+    assert r.stdout == f"{tmp_path}\n", r.stderr
+
+
 def test_an_interpreter_that_is_not_there_is_said(run):
     r = run(says("done(1)"), "--python", "/nonexistent/python")
-    assert r.code in (1, 2) and "/nonexistent/python" in r.stderr
+    assert r.code == 2 and "/nonexistent/python" in r.stderr
 
 
 def test_the_session_sees_no_environment_of_ours(run):
@@ -332,7 +337,7 @@ def test_a_proxy_and_a_ca_file_are_used(run_rlmflow, tmp_path):
     assert r.code == 1 and "127.0.0.1" in r.stderr
     r = run_rlmflow("run", "go", "--model", "tiny", "--base-url", "https://127.0.0.1:9/v1",
                     "--ca-file", tmp_path / "missing.pem", "--max-time", "1s")
-    assert r.code in (1, 2)
+    assert r.code == 2 and "missing.pem" in r.stderr
 
 
 def test_a_missing_script_or_model_is_a_usage_error(run_rlmflow):
@@ -340,23 +345,3 @@ def test_a_missing_script_or_model_is_a_usage_error(run_rlmflow):
     assert r.code == 2 and "--model" in r.stderr and "rlmflow demo" in r.stderr
     r = run_rlmflow("run", "go", "--model", "script:/nonexistent")
     assert r.code == 2 and "/nonexistent" in r.stderr
-
-
-# ---- what the process is given ----
-
-def test_closed_standard_descriptors_do_no_harm(workspace, scripted_model):
-    script = scripted_model(says("done(1)"))
-    for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
-        command = f'exec "$0" run go --model {script} {closing}'
-        r = subprocess.run(["/bin/sh", "-c", command, str(workspace.program)], timeout=60,
-                           capture_output=True, env=workspace.environment(), cwd=workspace.cwd)
-        assert r.returncode == 0, (closing, r.stderr)
-
-
-def test_a_closed_stdout_is_reported(workspace, scripted_model):
-    for flags in ([], ["--json"]):
-        process = workspace.start("run", "go", "--model", scripted_model(says("done(1)")), *flags)
-        process.stdout.close()
-        process.stdout = None
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 1 and b"stdout: Broken pipe" in err, err

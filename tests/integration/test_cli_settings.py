@@ -88,20 +88,23 @@ def test_missing_and_surplus_arguments_are_usage_errors(run_rlmflow, args):
     ("--temperature", "1.2.3"), ("--api", "gemini"), ("--runtime", "sandboxed"), ("--sync=maybe", None),
     ("--workers", "0"), ("--max-messages", "2"), ("--header", "nothing"), ("--body", "[]"),
     ("--log-file", "/nonexistent/log"), ("-o", "/nonexistent/run"), ("--cwd", "/nonexistent"),
-    ("--max-output-tokens", ""), ("--spare", "1001"),
+    ("--max-output-tokens", ""), ("--spare", "1001"), ("--connect-timeout", "soon"),
+    ("--first-byte-timeout", "9999h"), ("--idle-timeout", "-1s"), ("--max-input-size", "1x"),
+    ("--max-input-size", "0"), ("--max-input-size", "2.5.1g"),
 ])
 def test_bad_values_are_named_and_nothing_runs(run_rlmflow, flag, bad):
     r = run_rlmflow("run", "go", "--model", "tiny", "--base-url", "http://127.0.0.1:9/v1", "--max-time",
                     "1s", flag, *([bad] if bad is not None else []))
-    assert r.code in ((1, 2) if flag in ("-o", "--cwd") else (2,)), r.stderr
-    assert r.stdout == ""
+    assert (r.code, r.stdout) == (2, ""), r.stderr
     name = flag.split("=")[0].lstrip("-")
     assert name in r.stderr or name.replace("-", "_") in r.stderr or bad in r.stderr, r.stderr
 
 
 @pytest.mark.parametrize("flag, good, shown", [
     ("max-budget", "200k", "200k"), ("max-time", "1.5h", "1.5h"), ("max-cost", "$1.50", "$1.50"),
-    ("workers", "16", "16"), ("temperature", "0.7", "0.7"), ("sync", "true", "true"),
+    ("workers", "16", "16"), ("connect-timeout", "500ms", "500ms"), ("first-byte-timeout", "0", "0"),
+    ("idle-timeout", "2m", "2m"), ("max-input-size", "1.5G", "1.5G"), ("max-input-size", "10mb", "10mb"),
+    ("temperature", "0.7", "0.7"), ("sync", "true", "true"),
 ])
 def test_values_are_taken_as_people_write_them(config, flag, good, shown):
     assert config(f"--{flag}={good}")[flag] == (shown, f"--{flag}")
@@ -149,7 +152,7 @@ def test_a_file_that_others_can_write_is_not_read(run_rlmflow, workspace):
 
 def test_what_the_file_may_hold(config, workspace):
     (workspace.cwd / "rlmflow.toml").write_text(
-        "# a comment\r\n"
+        "\ufeff# a comment\r\n"
         'model = "a \\"b\\" \\u00e9" # behind a value\r\n'
         "reasoning-effort = 'lite\\ral'\n"
         "[ model ]\n"
@@ -174,7 +177,7 @@ def test_what_the_file_may_hold(config, workspace):
     ("model = \"\"\"x\"\"\"", 1, "many lines"), ("model = {}", 1, "inline"), ("a\0b", 1, "UTF-8"),
     ("model = \"\\q\"", 1, "escape"), ("model = \"\\ud800\"", 1, "ud800"), ("= 3", 1, "key"),
     ("input = 'x=1'", 1, "input"), ("workers = 1\nworkers = 2", 2, "more than one"),
-    ("model = ['a', 'b']", 1, "more than one"), ("header = ['a=b'", 1, "array"),
+    ("model = \"\\", 1, "escape"), ("model = ['a', 'b']", 1, "more than one"), ("header = ['a=b'", 1, "array"),
 ])
 def test_faults_of_the_file_are_named_with_its_line(run_rlmflow, workspace, text, line, says_why):
     (workspace.cwd / "rlmflow.toml").write_text(text)
@@ -274,10 +277,3 @@ def test_doctor_says_what_kept_runs_take(run_rlmflow, workspace):
     with open(folder / "journal", "wb") as f:
         f.truncate(3 << 20)
     assert "1, 3.0 MiB" in run_rlmflow("doctor").stdout
-
-
-def test_a_full_disk_is_not_success(workspace):
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run([str(workspace.program), "config"], stdout=full, stderr=subprocess.PIPE,
-                              env=workspace.environment(), cwd=workspace.cwd, timeout=60)
-    assert done.returncode == 1 and b"stdout" in done.stderr

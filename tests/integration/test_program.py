@@ -120,3 +120,12 @@ def test_script_text(scripted_model):
     assert Path(name.removeprefix("script:")).read_text() == (
         "@reply agent=root turn=1\none\n@@reply x\n@@@comment\n@replying\n\n"
         '@reply match="say \\"hi\\"" delay=5ms\ntwo\n')
+
+
+def test_what_a_sanitizer_finds_is_a_problem(workspace):
+    finding = workspace.base / "sanitizer.1"
+    finding.write_text("LeakSanitizer: detected memory leaks")
+    assert workspace.problems() == ["a sanitizer says: LeakSanitizer: detected memory leaks"]
+    finding.unlink()
+    for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS"):
+        assert workspace.environment()[name].endswith(f"log_path={workspace.base}/sanitizer")

@@ -1,10 +1,8 @@
 """A run that was killed goes on: same answer, nothing bought twice, nothing launched twice."""
 
-import re
-
 import pytest
-from journal import cut, records
-from runs import command, go, look, mind, task_of  # noqa: F401
+from journal import Journal, cut
+from runs import command, go, look, mind  # noqa: F401
 
 ROOT = [
     "seen = []\nwords = INPUTS['corpus'].split()\nseen.append(len(words))\nprint(seen)",
@@ -31,20 +29,16 @@ def story():
     return mind({"go": ROOT, "work": WORK})
 
 
-def key(request):
-    """What a request buys: the turn of a task, or the answer to a prompt."""
-    return task_of(request), sum(role == "assistant" for role, _ in request.messages)
-
-
 def bought(path):
     """[(agent, turn or prompt)] of the replies that a journal holds."""
     turns, found = {}, []
-    for kind, said, _ in records(path):
-        if kind == "node" and said["type"] == "llm_output":
-            turns[said["agent"]] = turns.get(said["agent"], 0) + 1
-            found.append((said["agent"], turns[said["agent"]]))
-        elif kind == "settle" and "reply" in said:
-            found.append((said["agent"], said["cell"], said["call"], said["part"]))
+    for record in Journal(path).records:
+        agent = record.get("agent")
+        if record.kind == "node" and record["type"] == "llm_output":
+            turns[agent] = turns.get(agent, 0) + 1
+            found.append((agent, turns[agent]))
+        elif record.kind == "settle" and record.get("reply") is not None:
+            found.append((agent, record["cell"], record["call"], record["part"]))
     return found
 
 
@@ -78,17 +72,13 @@ def resume_at(whole, end, tmp_path, server, run_rlmflow, look, *flags):
     return run, before, asked
 
 
-def boundaries(path):
-    return [end for _, _, end in records(path)]
-
 
 def test_every_record_boundary_with_cells_run_again(whole, tmp_path, server, run_rlmflow, look):
     total = len(bought(whole.path))
-    ends = boundaries(whole.path)
-    for end in ends[1:-2]:
+    for record in Journal(whole.path).records[1:-2]:
+        end, kind = record.end, record.kind
         run, before, asked = resume_at(whole, end, tmp_path, server, run_rlmflow, look, "--restore",
                                        "replay")
-        kind = next(k for k, _, e in records(whole.path) if e == end)
         assert run.answer == ANSWER, (end, kind, run.stderr)
         check_graph(run)
         assert asked == total - len(before), (end, kind)

@@ -1,4 +1,4 @@
-"""worker/worker.py, driven over its protocol, on every Python that is here."""
+"""The worker, driven over its protocol, on every Python that is here."""
 import glob
 import hashlib
 import os
@@ -12,7 +12,7 @@ import time
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from worker_host import Ended, Host, stub  # noqa: E402
+from worker_host import SOURCE, Ended, Host, stub  # noqa: E402
 
 DEBIAN = "/usr/bin/python3"
 BIG = {
@@ -390,6 +390,42 @@ def test_timers_run_while_suspended_and_wake(host):
     host.resume({"id": first, "value": "too late"}, {"id": message["calls"][0]["id"], "value": "in time"})
     kind, message = host.read()
     assert kind == "finished" and ok(message) == "timeout\n'in time'\n"
+
+
+@pytest.mark.parametrize("give_up", [
+    "try: await asyncio.wait_for(t, 0.1)\nexcept asyncio.TimeoutError: pass",
+    "await asyncio.sleep(0.1)\nt.cancel()",
+])
+def test_a_call_that_is_given_up_is_told_at_the_next_suspension(host, give_up):
+    host.start("import asyncio\nt = asyncio.create_task(llm_query('slow'))\n" + give_up + "\nawait asyncio.sleep(0.1)\n"
+               "r = await llm_query('next')\nr")
+    kind, message = host.read()
+    slow = message["calls"][0]["id"]
+    assert kind == "suspended" and "cancelled" not in message
+    assert host.read()[0] == "wake"
+    host.resume()
+    assert host.read() == ("suspended", {"calls": [], "pending": [], "cancelled": [slow]})
+    host.resume()
+    kind, message = host.read()
+    assert kind == "suspended" and "cancelled" not in message and message["pending"] == [slow + 1]
+    host.resume({"id": slow + 1, "value": "v"})
+    kind, message = host.read()
+    assert kind == "finished" and ok(message) == "'v'\n" and "cancelled" not in message
+
+
+def test_what_is_given_up_goes_with_what_is_new(host):
+    host.start("import asyncio\nts = [asyncio.create_task(llm_query(str(i))) for i in range(3)]\nawait asyncio.sleep(0.1)\n"
+               "ts[2].cancel(), ts[0].cancel()\nprint(await llm_query('next'), await ts[1])")
+    kind, message = host.read()
+    ids = [c["id"] for c in message["calls"]]
+    assert host.read()[0] == "wake"
+    host.resume()
+    kind, message = host.read()
+    assert kind == "suspended" and message["cancelled"] == [ids[0], ids[2]]
+    assert sorted(message["pending"]) == [ids[1], ids[2] + 1]
+    host.resume({"id": ids[0], "value": "late"}, {"id": ids[1], "value": "one"}, {"id": ids[2] + 1, "value": "next"})
+    kind, message = host.read()
+    assert kind == "finished" and ok(message) == "next one\n" and "cancelled" not in message
 
 
 def test_the_end_of_a_cell_while_suspended_wakes(host):
@@ -793,18 +829,11 @@ def test_env(host):
     assert ok(host.run("import os\nsorted(k for k in os.environ if k.startswith('RLM'))")) == "[]\n"
 
 
-def test_a_mapping_that_fails_is_replaced_by_a_copy(python, tmp_path):
+def test_a_mapping_that_fails_is_replaced_by_a_copy(python):
     """The same worker with a layout check that cannot hold."""
-    import worker_host
-    source = open(worker_host.WORKER).read()
-    broken = tmp_path / "worker.py"
-    broken.write_text(source.replace('"a", (1, False): "\\xe9"', '"\\xe9", (1, False): "a"'))
-    assert broken.read_text() != source
-    original, worker_host.WORKER = worker_host.WORKER, str(broken)
-    try:
-        host = Host(python, inputs={"big": {"$blob": "h1"}})
-    finally:
-        worker_host.WORKER = original
+    broken = SOURCE.replace('"a", (1, False): "\\xe9"', '"\\xe9", (1, False): "a"')
+    assert broken != SOURCE
+    host = Host(python, source=broken, inputs={"big": {"$blob": "h1"}})
     try:
         host.blob_with_descriptor("h1", BIG["latin"])
         host.open()
@@ -939,18 +968,9 @@ def test_a_wrong_sequence_is_fatal(python):
         host.close()
 
 
-def test_without_epoll(python, tmp_path):
-    """Where there is no epoll the monitor polls, with a pipe to wake it."""
-    import worker_host
-    source = open(worker_host.WORKER).read()
-    portable = tmp_path / "worker.py"
-    portable.write_text("import select\ndel select.epoll\n" + source.split('"""', 2)[2])
-    original, worker_host.WORKER = worker_host.WORKER, str(portable)
-    try:
-        host = make_host(python)
-    finally:
-        worker_host.WORKER = original
-    try:
+def test_without_epoll(python):
+    """A worker needs no more than poll."""
+    with make_host(python, source="import select\ndel select.epoll\n" + SOURCE) as host:
         assert ok(host.run("print(await llm_query('q'))", echo)) == "reply to q\n"
         assert ok(host.run("import os\nos.system('echo a')\nprint(search('q')['kwargs'])", echo)) == "a\n{'query': 'q'}\n"
         for code in ("while True: pass", "import asyncio\nawait asyncio.sleep(60)"):
@@ -958,5 +978,3 @@ def test_without_epoll(python, tmp_path):
             time.sleep(0.1)
             host.send("interrupt", {"reason": "x", "message": "x"})
             assert host.drive()["error"]["type"] == "CellInterrupted"
-    finally:
-        host.close()

@@ -1,4 +1,4 @@
-"""A host for worker/worker.py, small enough to test the worker alone: the other end of docs/protocol.md."""
+"""A host for the worker, small enough to test it alone: the other end of docs/protocol.md."""
 import array
 import base64
 import json
@@ -9,10 +9,10 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WORKER = os.path.join(ROOT, "worker", "worker.py")
 STUB_HEADER = os.path.join(ROOT, "src", "runtime", "stub.h")
 HEADER = struct.Struct("<IBBHQ")
 KINDS = ("open ready start resume suspended finished wake yield interrupt close text bytes body credit blob "
@@ -20,6 +20,11 @@ KINDS = ("open ready start resume suspended finished wake yield interrupt close 
 NUMBERS = {name: i + 1 for i, name in enumerate(KINDS)}
 END, DESCRIPTOR, HAS_BODY = 1, 2, 4
 DEADLINE_S = 10
+
+
+# The text that a worker runs, of the parts in worker/ as they are now.
+SOURCE = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "join-worker.py")],
+                        stdout=subprocess.PIPE, check=True).stdout.decode()
 
 
 def stub():
@@ -35,8 +40,9 @@ class Ended(Exception):
 class Host:
     """Starts a worker and speaks with it; every wait has a deadline."""
 
-    def __init__(self, python, way="local", program=None, **open_members):
-        """`way`: "local", a socket in and a pipe out as the engine has them; "pipes" or "socket" for both."""
+    def __init__(self, python, way="local", program=None, source=SOURCE, **open_members):
+        """`way`: "local", a socket in and a pipe out as the engine has them; "pipes" or "socket" for both.
+        `program` replaces the stub, `source` the worker."""
         self.sent = 0
         self.received = 0
         self.buffer = b""
@@ -52,7 +58,6 @@ class Host:
         self.next_stream = 0
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8",
                        "TZ": "UTC", "PYTHONHASHSEED": "0"}
-        source = open(WORKER, "rb").read()
         self.socket = None
         if way == "pipes":
             theirs_in, self.wfd = os.pipe()
@@ -70,6 +75,7 @@ class Host:
             pass_fds=set(passed), stdin=subprocess.DEVNULL, start_new_session=True)
         for fd in set(passed):
             os.close(fd)
+        source = source.encode()
         self.write(struct.pack("<I", len(source)) + source)
         self.before_open = []
         self.open_members = open_members

@@ -86,6 +86,7 @@ TEST(loop_embedded_waits_and_dispatches)
     CHECK(!rlm_loop_dispatch(loop));
     rlm_timer *t = rlm_timer_new(loop, note, (void *)(uintptr_t) "t");
     rlm_timer_set(t, 100 * 1000);
+    CHECK(rlm_loop_dispatch(loop)); /* until the first one the timeout may be 0 */
     int timeout = rlm_loop_timeout(loop);
     CHECK(timeout > 0 && timeout <= 100 * 1000);
     usleep(20 * 1000);
@@ -106,57 +107,19 @@ TEST(loop_embedded_waits_and_dispatches)
     rlm_loop_free(loop);
 }
 
-static void *wake_thread(void *arg)
+static void nothing(void *arg)
 {
-    rlm_loop_wake(arg);
-    return NULL;
 }
 
-TEST(loop_wake_before_the_first_dispatch_is_seen_by_poll)
+TEST(loop_embedded_sees_work_that_was_started_before_the_first_dispatch)
 {
     rlm_loop *loop = make_loop();
-    rlm_loop_on_wake(loop, note, (void *)(uintptr_t) "w");
-    pthread_t thread;
-    CHECK_INT(pthread_create(&thread, NULL, wake_thread, loop), 0);
-    struct pollfd p = {.fd = rlm_loop_fd(loop), .events = POLLIN};
-    CHECK_INT(poll(&p, 1, -1), 1);
-    rlm_timer *alive = rlm_timer_new(loop, unexpected, NULL);
-    rlm_timer_set(alive, 3600 * 1000);
-    CHECK(rlm_loop_dispatch(loop));
+    CHECK_INT(rlm_work_start(loop, nothing, note, (void *)(uintptr_t) "w", NULL), 0);
+    do {
+        struct pollfd p = {.fd = rlm_loop_fd(loop), .events = POLLIN};
+        poll(&p, 1, rlm_loop_timeout(loop));
+    } while (rlm_loop_dispatch(loop));
     CHECK_TEXT(trace, "w");
-    pthread_join(thread, NULL);
-    rlm_timer_free(alive);
-    rlm_loop_free(loop);
-}
-
-static pthread_t loop_thread;
-
-static void woken(void *arg)
-{
-    CHECK(pthread_equal(pthread_self(), loop_thread));
-    rlm_loop_stop(arg);
-}
-
-TEST(loop_wake_from_another_thread_wakes_a_run)
-{
-    rlm_loop *loop = make_loop();
-    loop_thread = pthread_self();
-    rlm_loop_on_wake(loop, woken, loop);
-    rlm_timer *alive = rlm_timer_new(loop, unexpected, NULL);
-    rlm_timer_set(alive, 3600 * 1000);
-    pthread_t thread;
-    CHECK_INT(pthread_create(&thread, NULL, wake_thread, loop), 0);
-    rlm_loop_run(loop);
-    pthread_join(thread, NULL);
-    rlm_timer_free(alive);
-    rlm_loop_free(loop);
-}
-
-TEST(loop_wake_alone_does_not_keep_the_run_going)
-{
-    rlm_loop *loop = make_loop();
-    rlm_loop_on_wake(loop, unexpected, NULL);
-    rlm_loop_run(loop);
     rlm_loop_free(loop);
 }
 

@@ -1,4 +1,3 @@
-#include "base/error.h"
 #include "base/json.h"
 #include "flow/code.h"
 

@@ -266,6 +266,28 @@ TEST(tools_come_before_the_first_run)
     teardown(&s);
 }
 
+TEST(no_tool_may_take_a_name_that_a_session_has)
+{
+    struct setup s = setup("@reply\n```repl\n"
+                           "done(' '.join(n for n in globals() if not n.startswith('__')))\n```\n",
+                           defaults);
+    start(&s, NULL, NULL, NULL);
+    CHECK(rlm_run_wait(s.run, NULL) == 0);
+    char names[1000];
+    snprintf(names, sizeof names, "%.*s", RLM_FMT(rlm_run_answer(s.run)));
+    CHECK_CONTAINS(names, "launch_subagents");
+    teardown(&s);
+    s = setup("@reply\nnothing\n", defaults);
+    for (char *name = strtok(names, " "); name; name = strtok(NULL, " ")) {
+        struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+        o.name = name, o.description = "d", o.run = refuse;
+        if (rlm_flow_add_tool(s.flow, &o, NULL) != RLM_E_INVAL) {
+            harness_fail(__FILE__, __LINE__, "a tool may be named \"%s\"", name);
+        }
+    }
+    teardown(&s);
+}
+
 /* ---- ends ---- */
 
 static const char forever[] =

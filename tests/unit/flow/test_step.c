@@ -105,36 +105,24 @@ TEST(a_launch_is_answered_when_its_children_have_ended_also_while_others_run)
     append(g, RLM_LLM_OUTPUT);
     append(g, RLM_EXEC_ACTION);
     append(g, RLM_SUPERVISING_OUTPUT);
-    struct rlm_open_launch launches[] = {{.call_id = 7, .children_left = 2},
-                                         {.call_id = 9, .children_left = 0}};
-    struct rlm_open_calls open = {.cell = true, .launches = launches, .n_launches = 2};
+    struct rlm_open_calls open = {.cell = true, .ended_launch = 9};
     struct rlm_step step = next(g, open, (struct rlm_account){0});
     CHECK_INT(step.kind, RLM_STEP_ANSWER);
     CHECK_INT(step.call_id, 9);
-    open.n_launches = 1;
+    open.ended_launch = 0;
     CHECK_INT(next(g, open, (struct rlm_account){0}).kind, RLM_STEP_WAIT);
     rlm_graph_free(g);
 }
 
-TEST(an_end_for_all_stands_above_everything)
-{
-    rlm_graph *g = graph();
-    append(g, RLM_USER_QUERY);
-    append(g, RLM_LLM_OUTPUT);
-    struct rlm_account over = {.end = "time"};
-    CHECK_TEXT(next(g, (struct rlm_open_calls){.cell = true}, over).reason, "time");
-    append(g, RLM_DONE_OUTPUT);
-    CHECK_INT(next(g, (struct rlm_open_calls){0}, over).kind, RLM_STEP_WAIT);
-    rlm_graph_free(g);
-}
-
-TEST(a_follow_up_opens_a_finished_graph_again)
+TEST(an_answered_agent_waits_until_a_follow_up_opens_its_graph_again)
 {
     rlm_graph *g = graph();
     append(g, RLM_USER_QUERY);
     append(g, RLM_LLM_OUTPUT);
     append(g, RLM_DONE_OUTPUT);
     CHECK_INT(idle(g).kind, RLM_STEP_WAIT);
+    CHECK_INT(next(g, (struct rlm_open_calls){.ended_launch = 9}, (struct rlm_account){0}).kind,
+              RLM_STEP_WAIT);
     append(g, RLM_USER_QUERY);
     CHECK_INT(idle(g).kind, RLM_STEP_ASK);
     rlm_graph_free(g);

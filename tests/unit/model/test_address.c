@@ -16,7 +16,7 @@ TEST(providers_have_their_own_address)
     parse(NULL, &rlm_dialect_openai);
     CHECK_TEXT(a.chat_url, "https://api.openai.com/v1/chat/completions");
     CHECK_TEXT(a.models_url, "https://api.openai.com/v1/models");
-    CHECK(a.openai && a.https && !a.loopback);
+    CHECK(a.openai && !a.loopback);
     parse("", &rlm_dialect_anthropic);
     CHECK_TEXT(a.chat_url, "https://api.anthropic.com/v1/messages");
     CHECK_TEXT(a.models_url, "https://api.anthropic.com/v1/models");

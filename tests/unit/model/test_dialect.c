@@ -16,7 +16,7 @@ static void begin(void)
 
 static int event(const struct rlm_dialect *d, const char *data)
 {
-    return d->event(&s, RLM_STR_NONE, rlm_str_of(data), &problem);
+    return rlm_dialect_event(d, &s, RLM_STR_NONE, rlm_str_of(data), &problem);
 }
 
 static const char *text(void)
@@ -136,17 +136,17 @@ TEST(openai_whole_answers_are_read)
         "\"tool_calls\":[{\"function\":{\"name\":\"python\",\"arguments\":{\"code\":\"z\"}}}]},"
         "\"finish_reason\":\"length\"}],\"usage\":{\"prompt_tokens\":1,"
         "\"completion_tokens\":2}}";
-    CHECK_INT(rlm_dialect_openai.whole(&s, rlm_str_of(body), &problem), 0);
+    CHECK_INT(rlm_dialect_whole(O, &s, rlm_str_of(body), &problem), 0);
     CHECK_TEXT(text(), "hi");
     CHECK_TEXT(code(), "z");
     CHECK_TEXT(s.finish_reason, "length");
     CHECK(s.usage_known);
     begin();
     body = "{\"choices\":[{\"message\":{\"content\":null},\"finish_reason\":\"stop\"}]}";
-    CHECK_INT(rlm_dialect_openai.whole(&s, rlm_str_of(body), &problem), 0);
+    CHECK_INT(rlm_dialect_whole(O, &s, rlm_str_of(body), &problem), 0);
     CHECK_TEXT(text(), "");
     begin();
-    CHECK_INT(rlm_dialect_openai.whole(&s, RLM_STR("{\"choices\":[]}"), &problem), RLM_E_SERVER);
+    CHECK_INT(rlm_dialect_whole(O, &s, RLM_STR("{\"choices\":[]}"), &problem), RLM_E_SERVER);
 }
 
 TEST(errors_in_a_stream_are_refusals)
@@ -159,8 +159,8 @@ TEST(errors_in_a_stream_are_refusals)
     CHECK_INT(event(O, "{\"error\":null,\"choices\":[]}"), 0);
     CHECK(!s.refused);
     begin();
-    CHECK_INT(rlm_dialect_openai.event(&s, RLM_STR("error"),
-                                       RLM_STR("{\"code\":503,\"message\":\"loading\"}"), &problem),
+    CHECK_INT(rlm_dialect_event(O, &s, RLM_STR("error"),
+                                RLM_STR("{\"code\":503,\"message\":\"loading\"}"), &problem),
               0);
     CHECK(s.refused && s.refusal.retry);
     CHECK_TEXT(s.refusal.message, "loading");
@@ -229,13 +229,13 @@ TEST(anthropic_whole_answers_are_read)
         "{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"},"
         "{\"type\":\"tool_use\",\"name\":\"repl\",\"input\":{\"code\":\"c\"}}],"
         "\"stop_reason\":\"end_turn\",\"usage\":{\"input_tokens\":3,\"output_tokens\":4}}";
-    CHECK_INT(rlm_dialect_anthropic.whole(&s, rlm_str_of(body), &problem), 0);
+    CHECK_INT(rlm_dialect_whole(A, &s, rlm_str_of(body), &problem), 0);
     CHECK_TEXT(text(), "ab");
     CHECK_TEXT(code(), "c");
     CHECK(s.usage_known);
     CHECK_INT(s.usage.input_tokens, 3);
     begin();
-    CHECK_INT(rlm_dialect_anthropic.whole(&s, RLM_STR("{}"), &problem), RLM_E_SERVER);
+    CHECK_INT(rlm_dialect_whole(A, &s, RLM_STR("{}"), &problem), RLM_E_SERVER);
 }
 
 /* ---- requests ---- */

@@ -352,7 +352,6 @@ TEST(schema_keeps_what_it_was_given)
     char text[] = " {\"type\" : \"null\"} ";
     CHECK_INT(rlm_schema_new(rlm_str_of(text), &s, NULL), 0);
     memset(text, 'x', sizeof text - 1);
-    CHECK_STR(rlm_schema_json(s), " {\"type\" : \"null\"} ");
     CHECK_STR(rlm_json_text(rlm_json_get(rlm_schema_root(s), "type"), RLM_STR("")), "null");
     rlm_schema_free(s);
     rlm_schema_free(NULL);
