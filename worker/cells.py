@@ -7,6 +7,7 @@ from _collections_abc import coroutine as Coroutine
 
 from .agent_code import calls_agent
 from .errors import CellEnded, CellInterrupted, StopLoop
+from .json_text import quote_all
 from .output import cut_middle, gap
 from .reports import describe_exception, describe_message, render
 from .names import KEEP, Names, stores_of

@@ -313,14 +313,12 @@ TEST(other_records_go_to_their_owner)
     append_text(j, g, "x");
     add_record(j, RLM_RECORD_CELL_STARTED, "{}");
     add_record(j, RLM_RECORD_SETTLE, "{\"agent\":\"root\",\"calls\":1,\"input_tokens\":10}");
-    add_record(j, RLM_RECORD_SETTLE,
-               "{\"agent\":\"root\",\"calls\":5,\"input_tokens\":50,\"node\":true}");
     add_record(j, RLM_RECORD_SETTLE, "{\"agent\":\"nobody\",\"calls\":5}");
     add_record(j, 60, "\x01 of a later program");
     add_child(j, g, "c", RLM_STR("q"));
     add_record(j, RLM_RECORD_RUN_ENDED, "not read here");
     CHECK_INT(rlm_record_load(run_path(), note_kind, &kinds, &loaded, NULL, NULL), 0);
-    CHECK_TEXT(kinds.ptr, "1 7 12 12 12 15 ");
+    CHECK_TEXT(kinds.ptr, "1 7 12 12 15 ");
     CHECK_INT(rlm_graph_usage(loaded, true).calls, 1);
     CHECK_INT(rlm_graph_usage(loaded, true).input_tokens, 10);
     CHECK_INT(rlm_graph_child_count(loaded), 1);
