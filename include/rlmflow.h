@@ -433,6 +433,7 @@ RLM_API int rlm_run_start(rlm_flow *flow, const struct rlm_run_options *options,
 struct rlm_resume_options {
     size_t size;
     const char *journal; /* of the run that shall go on */
+    struct rlm_str query; /* a follow-up for a run that has ended: its root is asked this next; empty: none */
     bool cut;            /* where it is damaged before its end: go on from there, and lose the rest */
     bool sync;
     enum rlm_restore_mode restore;
@@ -448,7 +449,8 @@ struct rlm_resume_options {
  * the flow's. What was paid for is used, answered host calls are not made again, a model call whose
  * reply was lost stays charged and is made again. A run that a limit or a failure ended goes on with
  * a follow-up that says so. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_BUSY (a living process
- * holds it; the message names it), RLM_E_CORRUPT (unless `cut`), RLM_E_INVAL (it has been answered). */
+ * holds it; the message names it), RLM_E_CORRUPT (unless `cut`), RLM_E_INVAL (it has been answered and
+ * nothing more is asked, or it has not ended and more is asked). */
 RLM_API int rlm_flow_resume(rlm_flow *flow, const struct rlm_resume_options *options,
                             const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
                             rlm_error **err);

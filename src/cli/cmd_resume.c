@@ -5,46 +5,15 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-/* Asks on the terminal; where there is none the safe answer stands. */
-static enum rlm_restore_mode ask_person(void)
-{
-    FILE *terminal = fopen("/dev/tty", "r+");
-    char line[80] = "";
-    if (!terminal) {
-        text_say("--restore ask: there is no terminal to ask on; sessions start anew");
-        return RLM_RESTORE_FRESH;
-    }
-    while (line[0] != 'r' && line[0] != 'f') {
-        fprintf(terminal,
-                "The run's code may have changed things outside its session. Run it again to "
-                "get its variables back [r], or go on without them [f]? ");
-        fflush(terminal);
-        if (!fgets(line, sizeof line, terminal)) {
-            break;
-        }
-    }
-    fclose(terminal);
-    return line[0] == 'r' ? RLM_RESTORE_REPLAY : RLM_RESTORE_FRESH;
-}
-
-static enum rlm_restore_mode restore_mode(const struct options *o)
-{
-    const char *word = options_text(o, OPT_RESTORE);
-    return strcmp(word, "replay") == 0  ? RLM_RESTORE_REPLAY
-           : strcmp(word, "fresh") == 0 ? RLM_RESTORE_FRESH
-           : strcmp(word, "ask") == 0   ? ask_person()
-                                        : RLM_RESTORE_AUTO;
-}
-
-static int run(struct options *o)
+int resume_run(struct options *o, const char *name, struct rlm_str query)
 {
     struct provider_settings provider = {0};
-    char *path = kept_find(o->arguments[0]);
+    char *path = kept_find(name);
     int code = options_take_kept(o, path);
     struct drive d = {.options = o,
                       .resume = path,
+                      .query = query,
                       .provider = &provider,
                       .model_name = options_text(o, OPT_MODEL),
                       .child_model_name = options_text(o, OPT_CHILD_MODEL)};
@@ -56,14 +25,20 @@ static int run(struct options *o)
         d.child_model_name = NULL;
     }
     if (code == 0) {
-        d.restore = restore_mode(o);
+        d.restore = drive_restore_mode(o);
         drive_block_signals();
         models_take_environment(&provider);
         code = drive_run(&d);
     }
+    models_forget(&provider);
     free(d.path);
     free(path);
     return code;
+}
+
+static int run(struct options *o)
+{
+    return resume_run(o, o->arguments[0], (struct rlm_str){"", 0});
 }
 
 const struct command cmd_resume = {

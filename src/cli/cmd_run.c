@@ -37,8 +37,33 @@ static int read_schema(const struct options *o, const char **ret_schema)
     return 0;
 }
 
+/* A follow-up to a run: what the task has, it has. */
+static int run_on(struct options *o, const char *name)
+{
+    static const enum option_id given[] = {OPT_INPUT, OPT_SCHEMA, OPT_OUTPUT};
+    struct rlm_str query = {0};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++) {
+        if (options_text(o, given[i])) {
+            text_complain("--continue goes on with a run as it is: --%s cannot be given",
+                          option_table[given[i]].name);
+            return EXIT_USAGE;
+        }
+    }
+    int code = inputs_query(o->arguments[0], &query);
+    if (code == 0 && !query.len) {
+        text_complain("the follow-up is empty; say what shall be done next");
+        code = EXIT_USAGE;
+    }
+    code = code ? code : resume_run(o, name, query);
+    free((char *)(uintptr_t)query.ptr);
+    return code;
+}
+
 static int run(struct options *o)
 {
+    if (options_text(o, OPT_CONTINUE)) {
+        return run_on(o, options_text(o, OPT_CONTINUE));
+    }
     struct provider_settings provider = {0};
     struct drive d = {.options = o,
                       .model_name = options_text(o, OPT_MODEL),
@@ -59,6 +84,7 @@ static int run(struct options *o)
     code = code ? code : read_schema(o, &d.schema);
     if (code == 0) {
         d.inputs = inputs;
+        d.restore = drive_restore_mode(o);
         drive_block_signals();
         models_take_environment(&provider);
         code = drive_run(&d);

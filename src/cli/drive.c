@@ -138,6 +138,37 @@ static void on_event(void *arg, rlm_run *run, const struct rlm_event *event)
     }
 }
 
+/* Asks on the terminal; where there is none the safe answer stands. */
+static enum rlm_restore_mode ask_person(void)
+{
+    FILE *terminal = fopen("/dev/tty", "r+");
+    char line[80] = "";
+    if (!terminal) {
+        text_say("--restore ask: there is no terminal to ask on; sessions start anew");
+        return RLM_RESTORE_FRESH;
+    }
+    while (line[0] != 'r' && line[0] != 'f') {
+        fprintf(terminal,
+                "The run's code may have changed things outside its session. Run it again to "
+                "get its variables back [r], or go on without them [f]? ");
+        fflush(terminal);
+        if (!fgets(line, sizeof line, terminal)) {
+            break;
+        }
+    }
+    fclose(terminal);
+    return line[0] == 'r' ? RLM_RESTORE_REPLAY : RLM_RESTORE_FRESH;
+}
+
+enum rlm_restore_mode drive_restore_mode(const struct options *o)
+{
+    const char *word = options_text(o, OPT_RESTORE);
+    return strcmp(word, "replay") == 0  ? RLM_RESTORE_REPLAY
+           : strcmp(word, "fresh") == 0 ? RLM_RESTORE_FRESH
+           : strcmp(word, "ask") == 0   ? ask_person()
+                                        : RLM_RESTORE_AUTO;
+}
+
 /* ---- making ---- */
 
 static void fill_limits(const struct options *o, struct rlm_limits *l)
@@ -235,6 +266,7 @@ static int resume(struct machine *m)
     char *program = options_kept(d->options);
     d->path = text_copy(d->resume);
     r.journal = d->path;
+    r.query = d->query;
     r.cut = options_on(d->options, OPT_CUT);
     r.sync = options_on(d->options, OPT_SYNC);
     r.restore = d->restore;
@@ -265,6 +297,7 @@ static int start(struct machine *m)
     r.output_schema = d->schema;
     r.journal = d->path;
     r.sync = options_on(o, OPT_SYNC);
+    r.restore = d->restore;
     char *program = options_kept(o);
     r.program = program;
     int code = rlm_run_start(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
@@ -383,8 +416,8 @@ static int exit_code(struct machine *m)
     }
     if (m->interrupted) {
         text_complain(root ? "interrupted; go on with: rlmflow resume %s"
-                            : "interrupted while the inputs were taken in; %s is not kept",
-                       m->d->path);
+                           : "interrupted while the inputs were taken in; %s is not kept",
+                      m->d->path);
         return EXIT_INTERRUPTED;
     }
     if (m->stdout_gone && !problem) {

@@ -15,12 +15,14 @@ struct drive {
     const struct provider_settings *provider; /* for the models that the settings name */
     int (*make_model)(rlm_loop *loop, rlm_model **ret_model); /* NULL: the settings name it */
     const char *child_model_name; /* NULL: sub-agents use the same model */
-    const char *resume;           /* a run that goes on; NULL: a new one */
+    const char *resume;           /* a run that goes on, with `query` if it has one; NULL: a new one */
     enum rlm_restore_mode restore; /* of that */
     char *path;                   /* set by drive_run: where the run is kept; the caller frees it */
 };
 
 /* From here on SIGINT, SIGTERM and SIGHUP are read by drive_run. Before any thread is started. */
 void drive_block_signals(void);
+/* What --restore says; `ask` asks. */
+enum rlm_restore_mode drive_restore_mode(const struct options *o);
 /* Returns an exit code. */
 int drive_run(struct drive *d);

@@ -35,6 +35,9 @@ const struct option option_table[OPT_COUNT] = {
         .help = "an input: a text, NAME=@FILE (bytes if it is not UTF-8; @FILE,encoding=latin-1 makes it "
                 "text), NAME=@DIR (a mapping of names to contents), NAME=@@x (the text \"@x\")",
         .commands = FOR_RUN, .only_flag = true},
+    [OPT_CONTINUE] = {.name = "continue", .group = "task", .argument = "RUN",
+        .help = "QUERY is a follow-up to this run, which has ended; it goes on in the same place",
+        .commands = FOR_RUN, .only_flag = true},
     [OPT_SCHEMA] = {.name = "schema", .group = "task", .argument = "FILE",
         .help = "a JSON schema that the answer must fit; the answer is JSON then",
         .commands = FOR_RUN, .only_flag = true},
@@ -107,10 +110,11 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_MAX_AGENTS] = COUNT("max-agents", SETTINGS, "1000", "agents of the run"),
     [OPT_RESTORE] = {.name = "restore", .group = "session", .kind = OPTION_CHOICE,
         .argument = "auto|replay|fresh|ask", .choices = restores, .fallback = "auto",
-        .help = "the sessions that the run had. replay: their cells run again, with the recorded answers to "
-                "their calls; fresh: new ones, and the model is told which variables are gone; auto: replay "
-                "where cells could change nothing outside (a sandbox), else fresh; ask: you are asked",
-        .commands = FOR_RESUME, .only_flag = true},
+        .help = "what becomes of a session that ends before its agent (the run was stopped, the worker "
+                "died). replay: its cells run again in a new one, with the recorded answers to their calls; "
+                "fresh: a new one, and the model is told which variables are gone; auto: replay where cells "
+                "can change nothing outside (a sandbox), else fresh; ask: you are asked",
+        .commands = FOR_RUN | FOR_RESUME, .only_flag = true},
     [OPT_CUT] = {.name = "cut", .group = "result", .kind = OPTION_SWITCH,
         .help = "where the run's journal is damaged before its end: give up what stands behind that",
         .commands = FOR_RESUME, .only_flag = true},

@@ -13,6 +13,7 @@
 
 enum option_id {
     OPT_INPUT,
+    OPT_CONTINUE,
     OPT_SCHEMA,
     OPT_MODEL,
     OPT_BASE_URL,

@@ -29,11 +29,10 @@ static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
 }
 
 /* Appends the observation of a cell that ended without an answer. */
-static void
-append_observation(struct rlm_agent *agent,
-                   const char *error_kind,
-                   struct rlm_observation *o,
-                   rlm_str metadata)
+static void append_observation(struct rlm_agent *agent,
+                               const char *error_kind,
+                               struct rlm_observation *o,
+                               rlm_str metadata)
 {
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
@@ -184,18 +183,22 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         finish_answered(agent, how->output);
     } else if (!was_ready) {
         rlm_agent_fail(agent, how->message);
-    } else if (in_cell) {
-        rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
-        rlm_buf_add_str(&error, how->message);
-        rlm_buf_adds(&error, "\nYour next code runs in a new session.");
+        return;
+    }
+    rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
+    rlm_buf_addf(&error, "%s%.*s%s", in_cell ? "" : "Before this cell ", RLM_FMT(how->message),
+                 in_cell ? "\nYour next code runs in a new session." : ".");
+    if (!rlm_restore_after_death(agent, &error)) {
+        return;
+    }
+    if (in_cell) {
         struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
         rlm_agent_set_state(agent, RLM_AGENT_READY);
         append_observation(agent, how->reason, &o, RLM_STR(""));
     } else {
         free(agent->lost);
-        if (asprintf(&agent->lost, "Before this cell %.*s. ", RLM_FMT(how->message)) < 0) {
-            agent->lost = NULL;
-        }
+        rlm_buf_adds(&error, " ");
+        agent->lost = rlm_buf_take(&error);
     }
 }
 

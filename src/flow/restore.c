@@ -317,9 +317,11 @@ static bool give_up(struct rlm_agent *agent,
         return true;
     }
     rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
-    rlm_buf_adds(&text, "The run was stopped and goes on now, in a new session.");
+    rlm_buf_adds(&text,
+                 "The session in which your code ran has ended; a new one goes on from here.");
     rlm_buf_add_str(&text, rlm_buf_str(&gone));
-    if (rlm_graph_current(agent->graph)->type == RLM_LLM_OUTPUT) {
+    enum rlm_node_type last = rlm_graph_current(agent->graph)->type;
+    if (last == RLM_LLM_OUTPUT || last == RLM_EXEC_ACTION) {
         /* Code that was written before waits to run: it is told with what comes out. */
         rlm_buf_adds(&text, " ");
         agent->lost = rlm_buf_take(&text);
@@ -364,6 +366,56 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past)
         }
     }
     free(cells);
+    return ok;
+}
+
+/* What the journal of the living run says of the agent. */
+static struct rlm_past *read_past(struct rlm_agent *agent, rlm_error **err)
+{
+    struct rlm_past_run *all;
+    if (rlm_past_load(rlm_run_path(agent->run), agent->run->blobs, &all, NULL, err) < 0) {
+        return NULL;
+    }
+    struct rlm_past *past = rlm_past_take(all, agent->graph);
+    rlm_past_free(all);
+    return past;
+}
+
+bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text)
+{
+    if (!agent->run->journal) {
+        rlm_buf_adds(text, " All variables are lost.");
+        return true;
+    }
+    rlm_error *err = NULL;
+    struct rlm_past *past = read_past(agent, &err);
+    struct rlm_past_cell **cells = NULL;
+    size_t n = 0;
+    if (!past || rlm_past_namespace(past, &cells, &n, &err) < 0) {
+        rlm_past_agent_free(past);
+        rlm_run_fail(agent->run, err);
+        return false;
+    }
+    rlm_past_agent_free(agent->past);
+    agent->past = past;
+    bool ok = true;
+    if (!n) {
+        rlm_buf_adds(text, " No variables are lost.");
+    } else if (may_run_again(agent, rlm_past_session(past))) {
+        agent->restore = new_restore(agent, cells, n);
+        ok = agent->restore != NULL;
+        rlm_buf_adds(text,
+                     " The variables of the cells before it come back: those run again first.");
+    } else {
+        size_t before = text->len;
+        add_gone(cells, n, text, &err);
+        rlm_buf_adds(text, text->len == before ? " All variables are lost." : "");
+        ok = !err && rlm_record_session_ended(agent, RLM_SESSION_GIVEN_UP, RLM_STR("it died")) == 0;
+    }
+    free(cells);
+    if (!ok) {
+        err ? rlm_run_fail(agent->run, err) : no_memory(agent->run);
+    }
     return ok;
 }
 
@@ -484,12 +536,14 @@ static void deliver(struct rlm_agent *agent)
         for (size_t i = 0; all && i < d->n_calls; i++) {
             all = d->calls[i]->made_as != 0;
             results[i] = rlm_past_result(d->calls[i]);
-            restore->answered |= rlm_str_is(d->calls[i]->name, "done") && !results[i].error_type;
         }
         if (!all) {
             free(results);
             rlm_timer_set(restore->patience, (uint64_t)agent->run->flow->limits.exec_timeout_ms);
             return;
+        }
+        for (size_t i = 0; i < d->n_calls; i++) {
+            restore->answered |= rlm_str_is(d->calls[i]->name, "done") && !results[i].error_type;
         }
         rlm_error *err = NULL;
         restore->delivered++;

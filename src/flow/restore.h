@@ -19,6 +19,9 @@
 /* Decides what becomes of an agent's last session and of a cell in flight. Takes `past`. The agent is
  * scheduled by the caller. False: the run has failed. */
 bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
+/* The session has died by itself (and SESSION_ENDED says so): decides the same, and adds what the model is
+ * told of its variables. False: the run has failed. */
+bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text);
 void rlm_restore_free(struct rlm_restore *restore);
 
 /* The numbers of the cells that are about to run again, for SESSION_OPENED. */

@@ -110,16 +110,25 @@ static bool revive(struct rlm_agent *agent, struct rlm_past_run *past)
     return true;
 }
 
-/* A run that a limit or a failure ended goes on as if it had not. */
+/* A run that a limit or a failure ended goes on as if it had not, unless more is asked. */
 static int reopen(rlm_run *run, const struct rlm_resume_options *options, rlm_error **err)
 {
-    if (!rlm_graph_finished(run->root)) {
+    bool finished = rlm_graph_finished(run->root);
+    if (options->query.len) {
+        return finished ? 0
+                        : rlm_error_set(err, RLM_E_INVAL,
+                                        "the run %s has not ended: resume it first, then ask more",
+                                        options->journal);
+    }
+    if (!finished) {
         return 0;
     }
     if (rlm_str_is(rlm_graph_reason(run->root), "answered")) {
-        return rlm_error_set(err, RLM_E_INVAL,
-                             "the run %s has ended with an answer: there is nothing to resume",
-                             options->journal);
+        return rlm_error_set(
+            err, RLM_E_INVAL,
+            "the run %s has ended with an answer: there is nothing to resume; to ask "
+            "more, continue it with a query",
+            options->journal);
     }
     int r = rlm_graph_reopen(run->root, err);
     return r < 0 ? r : rlm_record_reopen(run->journal, run->root, err);
@@ -141,8 +150,18 @@ static int build(rlm_run *run,
     if (rlm_record_resumed(run) < 0 || charge_lost(run, past) < 0) {
         return 0; /* the run has failed and says so */
     }
+    run->earlier_ms =
+        options->query.len ? 0 : run->earlier_ms; /* a new question has its own time */
     rlm_run_start_clock(run);
     rlm_run_emit(run, RLM_EVENT_GRAPH_CREATED, run->root, NULL, RLM_STR_NONE);
+    struct rlm_agent *root = agent_of(run, run->root);
+    struct rlm_node query = {.type = RLM_USER_QUERY, .content = options->query};
+    if (query.content.len) {
+        if (!rlm_agent_append(root, &query)) {
+            return 0;
+        }
+        rlm_agent_set_state(root, RLM_AGENT_READY);
+    }
     for (rlm_graph *g = run->root; g; g = rlm_graph_next(run->root, g)) {
         if (!revive(agent_of(run, g), past)) {
             return 0;

@@ -38,12 +38,11 @@ void session_die(rlm_session *s, const char *reason, const char *format, ...)
 
 void session_fail(rlm_session *s, const rlm_error *err)
 {
-    const char *lost = s->was_ready ? "; all variables are lost" : "";
     if (rlm_error_code(err) == RLM_E_PROTOCOL) {
-        session_die(s, "protocol", "the worker broke the protocol and was ended: %s%s",
-                    rlm_error_message(err), lost);
+        session_die(s, "protocol", "the worker broke the protocol and was ended: %s",
+                    rlm_error_message(err));
     } else {
-        session_die(s, "killed", "the worker had to be ended: %s%s", rlm_error_message(err), lost);
+        session_die(s, "killed", "the worker had to be ended: %s", rlm_error_message(err));
     }
 }
 
@@ -53,7 +52,7 @@ static void tell_death(void *arg)
     struct rlm_session_death how = {
         .reason = s->death_reason,
         .message = s->death_message.ptr ? rlm_buf_str(&s->death_message)
-                                        : RLM_STR("the worker ended; all variables are lost"),
+                                        : RLM_STR("the worker ended"),
         .output = s->died_in_cell ? rlm_buf_str(&s->cell_output) : RLM_STR_NONE,
         .during_cell = s->died_in_cell,
     };
@@ -110,7 +109,7 @@ static void ended(void *arg, const char *reason, rlm_str message, rlm_str said)
     const char *colon = said.len ? ": " : "";
     s->depth++;
     if (s->was_ready) {
-        session_die(s, reason, "%.*s%s%.*s; all variables are lost", RLM_FMT(message), colon,
+        session_die(s, reason, "%.*s%s%.*s", RLM_FMT(message), colon,
                     (int)said.len, said.len ? said.ptr : "");
     } else {
         session_die(s, "open", "%.*s before it was ready%s%.*s", RLM_FMT(message), colon,

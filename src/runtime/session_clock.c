@@ -175,13 +175,12 @@ static void kill_cell(rlm_session *s)
         session_duration(is_exec ? s->exec_timeout_ms : s->cpu_time_ms, limit);
         session_die(s, clock,
                     "the cell %s (%s: %s) and did not end within %s of being interrupted; its "
-                    "worker was killed and all variables are lost",
+                    "worker was killed",
                     is_exec ? "ran too long" : "used more than its CPU time", clock, limit, grace);
         return;
     }
     session_die(s, "killed",
-                "the cell did not end within %s of being interrupted (%s); its worker was killed "
-                "and all variables are lost",
+                "the cell did not end within %s of being interrupted (%s); its worker was killed",
                 grace, s->interrupt_reason);
 }
 
@@ -207,8 +206,7 @@ void session_clock_fired(void *arg)
         kill_cell(s);
     } else if (passed(c->stall_due_us, now_us)) {
         session_die(s, "killed",
-                    "the worker took nothing for %s of what is being sent to it; it was killed and "
-                    "all variables are lost",
+                    "the worker took nothing for %s of what is being sent to it; it was killed",
                     session_duration(RLM_SESSION_STALL_MS, limit));
     } else if (passed(c->unwind_due_us, now_us)) {
         c->unwind_due_us = 0;

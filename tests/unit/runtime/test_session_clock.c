@@ -79,7 +79,7 @@ TEST(session_kills_a_cell_that_does_not_end)
     CHECK(w.killed);
     CHECK_TEXT(text(&w.told),
                "died killed in a cell: the cell did not end within 20 ms of being interrupted "
-               "(stop); its worker was killed and all variables are lost <so far>|");
+               "(stop); its worker was killed <so far>|");
     end();
 }
 
