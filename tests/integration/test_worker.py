@@ -126,6 +126,15 @@ def test_ready_says_who_it_is(host, python):
     assert host.ready["mapped"] is True, host.ready
 
 
+def test_modules_are_prepared_when_they_come_at_last(python):
+    """Looked for, and not imported; imported, and that failed; then imported."""
+    with make_host(python) as host:
+        ok(host.run("import importlib.util, sys\nimportlib.util.find_spec('asyncio')\nsys.modules['selectors'] = None"))
+        assert host.run("import asyncio")["error"]["type"] in ("ImportError", "ModuleNotFoundError")
+        ok(host.run("for name in [n for n in sys.modules if n.split('.')[0] in ('asyncio', 'selectors')]: del sys.modules[name]"))
+        assert ok(host.run("await llm_query('q')", echo)) == "'reply to q'\n"
+
+
 def test_a_session_imports_little(python):
     """What takes long to import waits for somebody who needs it."""
     heavy = ["ast", "asyncio", "ctypes", "enum", "inspect", "json", "random", "re", "socket", "threading", "traceback"]
@@ -291,6 +300,43 @@ def test_output_is_shown_while_a_cell_runs(host):
     message = host.drive()
     assert message["output"] == "early\nlate\n"
     assert any(o["output"] == "early\n" and o["cell"] == message["cell"] for o in host.outputs)
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.execv('/bin/true', ['true'])"])
+def test_what_was_flushed_is_not_lost_with_the_process(python, end):
+    with make_host(python) as host:
+        host.start("import os\nos.system('echo child')\nprint('flushed', flush=True)\n" + end)
+        with pytest.raises(Ended):
+            host.read()
+        assert host.outputs[-1]["output"] == "child\nflushed\n"
+
+
+def test_nothing_is_lost_with_os_exit(python):
+    with make_host(python) as host:
+        ok(host.run("import os, sys\nprint('other')"))
+        for _ in range(2):
+            ok(host.run("if os.fork() == 0:\n    print('child')\n    os._exit(3)\nos.wait()\nNone"))
+        host.start("for i in range(1000): print(i % 10, end='', flush=True)\nsys.stderr.write('end')\nos._exit(0)")
+        with pytest.raises(Ended):
+            host.read()
+        assert host.outputs[-1]["output"] == "0123456789" * 100 + "end"
+
+
+def test_code_that_flushes_in_a_signal_handler_does_not_hang(host):
+    """The handler may strike while the session sends."""
+    code = ("import signal\ndef strike(*args):\n    print('.', end='', flush=True)\n"
+            "    signal.setitimer(signal.ITIMER_REAL, 0.0003)\n"
+            "signal.signal(signal.SIGALRM, strike)\nstrike()\n"
+            "for i in range(300): search('q')\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0)\nNone")
+    assert set(ok(host.run(code, echo))) == {"."}
+
+
+def test_output_that_is_as_long_as_that_of_the_cell_before_is_shown(host):
+    for word in ("first", "other"):
+        host.run("import time\nprint(%r)\ntime.sleep(0.4)" % word)
+        assert [o["output"] for o in host.outputs] == [word + "\n"]
+        host.outputs.clear()
 
 
 def test_a_background_thread_prints_into_the_next_cell(host):
@@ -501,6 +547,25 @@ def test_forgotten_coroutines_are_awaited_or_named(host):
     assert ok(host.run("answer")) == "'reply to q'\n"
     message = host.run("async def mine(): pass\nmine()\nNone")
     assert any("mine" in note and "never" in note for note in message["notes"]), message
+
+
+@pytest.mark.parametrize("code, note", [
+    ("for i in range(200): launch_subagents([{'query': str(i)}])\n1/0",
+     "200 times: launch_subagents(...) was not awaited and did nothing"),
+    ("waiting = [llm_query(str(i)) for i in range(200)]",
+     "200 times: llm_query(...) was not awaited; it ran at the end of the cell and its result is lost; write "
+     "`... = await llm_query(...)`"),
+])
+def test_what_was_forgotten_often_is_said_once(host, code, note):
+    assert host.run(code, echo)["notes"] == [note]
+
+
+def test_notes_of_a_cell_are_bounded(host):
+    """Each of these is another one."""
+    message = host.run("waiting = [llm_query(str(i)) for i in range(200)]\nNone",
+                       lambda call: {"error": {"type": "ValueError", "message": call["args"][0]}})
+    assert len(message["notes"]) == 21 and "failed: ValueError: 19" in message["notes"][19]
+    assert message["notes"][20] == "180 more notes were left out"
 
 
 def test_tasks_are_cancelled_at_the_end(host):
@@ -948,6 +1013,67 @@ def test_over_streams_of_each_kind(python, way):
         time.sleep(0.1)
         host.send("interrupt", {"reason": "x", "message": "x"})
         assert host.drive()["error"]["type"] == "CellInterrupted"
+    finally:
+        host.close()
+
+
+EXHAUST = ("import os, resource\nkept = 'kept'\nlimit = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+           "resource.setrlimit(resource.RLIMIT_NOFILE, (3, limit[1]))")
+
+
+@pytest.mark.parametrize("code, kind, words", [
+    ("1/0", "ZeroDivisionError", 'File "<cell 2>", line 1, in <module>'),
+    ("def f():\n    return open('/dev/null')\nf()", "OSError", 'File "<cell 2>", line 2, in f'),
+    ("await llm_query('q')", "OSError", "Too many open files"),
+    ("def f(:", "SyntaxError", ""),
+])
+def test_without_descriptors_errors_are_the_agents_and_the_session_lives(python, code, kind, words):
+    """The first error of a session would import what shows it."""
+    with make_host(python) as host:
+        ok(host.run(EXHAUST))
+        error = host.run(code, echo)["error"]
+        assert error["type"] == kind and words in error["traceback"] and "<worker>" not in error["traceback"]
+        if kind == "OSError":
+            assert "as many files open as it may (3); close files" in error["traceback"]
+        assert ok(host.run("resource.setrlimit(resource.RLIMIT_NOFILE, limit)\nkept")) == "'kept'\n"
+        assert ok(host.run("await llm_query('q')", echo)) == "'reply to q'\n"
+
+
+def test_a_text_that_comes_when_there_is_no_descriptor_left(python):
+    with make_host(python) as host:
+        ok(host.run(EXHAUST))
+        host.start("search('q')")
+        host.read()
+        host.blob_with_descriptor("b-late", BIG["wide"])
+        with pytest.raises(AssertionError, match=r"fatal.*as many files open as it may \(3\); close files"):
+            host.read()
+
+
+def test_a_result_for_which_there_is_no_memory(python):
+    code = ("import resource\npages = int(open('/proc/self/statm').read().split()[0])\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (8 << 20),) * 2)\nsearch('q')")
+    with make_host(python) as host:
+        host.start(code)
+        call, = host.read()[1]["calls"]
+        with pytest.raises(AssertionError, match="no memory left"):
+            try:
+                host.resume({"id": call["id"], "value": "x" * (40 << 20)})
+            except BrokenPipeError:
+                pass
+            host.read()
+
+
+def test_a_worker_that_cannot_even_start_says_why(python, tmp_path):
+    said = tmp_path / "said"
+    program = ("import os, resource\nos.dup2(os.open(%r, os.O_CREAT | os.O_WRONLY), 2)\n"
+               "free = os.dup(2)\nos.close(free)\n"
+               "resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1,) * 2)\n" % str(said)) + stub()
+    host = Host(python, program=program)
+    try:
+        with pytest.raises((Ended, BrokenPipeError)):
+            host.open()
+        assert host.process.wait(10) == 1
+        assert said.read_text().startswith("the session's process has as many files open as it may (")
     finally:
         host.close()
 
