@@ -4,12 +4,13 @@ import builtins
 import os
 import sys
 from _collections_abc import coroutine as Coroutine
+from errno import EMFILE
 
 from .agent_code import calls_agent
 from .errors import CellEnded, CellInterrupted, StopLoop
 from .json_text import quote_all
 from .output import cut_middle, gap
-from .reports import describe_exception, describe_message, render
+from .reports import describe_exception, describe_lack, describe_message, render
 from .names import KEEP, Names, stores_of
 
 AWAITS = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
@@ -17,6 +18,7 @@ IS_COROUTINE = 0x80
 ECHO_CHARS = 64 * 1024
 MOST_NAMES = 500  # that a cell's end tells of
 SETTLE_SECONDS = 1.0  # for cancelled tasks at the end of a cell
+MAX_NOTES = 20  # of a cell
 
 
 def future_flags():
@@ -61,6 +63,17 @@ def show(value):
         head, tail = value[:ECHO_CHARS // 2], value[-ECHO_CHARS // 2:]
         return "%r%s%r" % (head, gap(" ", len(value) - len(head) - len(tail), "left out"), tail)
     return cut_middle(repr(value), 2 * ECHO_CHARS, " ")
+
+
+def counted(notes):
+    """Each note once, with how often it came."""
+    times = {}
+    for note in notes:
+        times[note] = times.get(note, 0) + 1
+    texts = ["%d times: %s" % (n, note) if n > 1 else note for note, n in times.items()]
+    if len(texts) > MAX_NOTES:
+        texts[MAX_NOTES:] = ["%d more notes were left out" % (len(texts) - MAX_NOTES)]
+    return texts
 
 
 class Cells:
@@ -156,7 +169,7 @@ class Cells:
         if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
             sys.stdout, sys.stderr = self.stdout, self.stderr
             notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
-        session.end_cell(error, notes, self.changed_names())
+        session.end_cell(error, counted(notes), self.changed_names())
 
     def changed_names(self):
         """The members of `finished` that say which names the cell has bound anew, and which it has not
@@ -280,9 +293,8 @@ class Cells:
         message = describe_message(error)
         name = type(error).__name__
         if isinstance(error, SyntaxError) and error.text is None and error.lineno:
-            import linecache
-
-            error.text = linecache.getline(error.filename or "", error.lineno) or None
+            lines = self.sources.get(error.filename, "").splitlines(True)
+            error.text = "".join(lines[error.lineno - 1:error.lineno]) or None
         if isinstance(error, SystemExit):
             message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
                 "" if error.code is None else ": %s" % message)
@@ -292,4 +304,6 @@ class Cells:
             hint = "%s(...) must be awaited: write `await %s(...)`" % (called, called)
             message = "%s; %s" % (message, hint)
             text += hint + "\n"
+        if getattr(error, "errno", None) == EMFILE:
+            text += describe_lack(error) + "\n"
         return {"type": name, "message": message, "traceback": text}

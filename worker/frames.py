@@ -6,8 +6,10 @@ import select
 from _collections import deque
 from _json import encode_basestring_ascii as quote
 from _struct import Struct, iter_unpack
+from os import _exit
 
 from .json_text import read_json
+from .reports import TOO_MANY_FILES
 from .descriptors import move_high, write_all
 
 # Kinds and flags of frames.
@@ -20,11 +22,12 @@ MAX_PAYLOAD = 1 << 20
 MAX_CHUNK = 256 * 1024
 MAX_CONTROL = 64 * 1024
 FIRST_CREDIT = 1 << 20
+CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)  # of the descriptors that come
 
 
 def leave(status=0):
     """Ends the process at once; the host ends what it started."""
-    os._exit(status)
+    _exit(status)
 
 
 class Channel:
@@ -43,6 +46,7 @@ class Channel:
         except OSError:
             self.socket = None
         self.send_lock = _thread.allocate_lock()
+        self.sender = None
         self.sent = 0
         self.received = 0
         self.buffer = bytearray()
@@ -60,6 +64,7 @@ class Channel:
 
     def send_frame(self, kind, payload, flags=0, stream=0):
         with self.send_lock:
+            self.sender = _thread.get_ident()
             self.sent += 1
             data = HEADER.pack(len(payload), kind, flags, stream, self.sent) + payload
             try:
@@ -68,6 +73,14 @@ class Channel:
                     write_all(self.wfd, memoryview(data)[sent:])
             except OSError:
                 leave()
+            self.sender = None
+
+    def can_send(self):
+        """No, in a signal's handler that struck while its thread was sending."""
+        if self.sender == _thread.get_ident() or not self.send_lock.acquire(True, 0.1):
+            return False
+        self.send_lock.release()
+        return True
 
     def send(self, kind, payload):
         self.send_frame(kind, *self.send_ahead(payload))
@@ -125,8 +138,8 @@ class Channel:
                 return None
             return os.read(self.rfd, 65536)
         try:
-            flags = 0 if block else _socket.MSG_DONTWAIT
-            data, ancillary, _, _ = self.socket.recvmsg(65536, 256, flags)
+            flags = CLOSE_ON_EXEC if block else CLOSE_ON_EXEC | _socket.MSG_DONTWAIT
+            data, ancillary, flags, _ = self.socket.recvmsg(65536, 256, flags)
         except BlockingIOError:
             return None
         except ConnectionError:
@@ -135,8 +148,9 @@ class Channel:
             for level, kind, content in ancillary:
                 if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
                     for fd, in iter_unpack("i", content[:len(content) // 4 * 4]):
-                        self.descriptors.append(move_high(fd))
-                        os.close(fd)
+                        self.descriptors.append(fd)
+        if flags & _socket.MSG_CTRUNC:
+            self.fatal(TOO_MANY_FILES % os.sysconf("SC_OPEN_MAX"))
         return data
 
     def check(self, kind, length, sequence):

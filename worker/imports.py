@@ -23,15 +23,16 @@ class Imports:
         for finder in sys.meta_path:
             spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
-                self.watch(spec.loader, self.actions.pop(name))
+                self.watch(spec.loader, name)
                 return spec
         return None
 
-    def watch(self, loader, actions):
+    def watch(self, loader, name):
+        """The module may be looked for and not be imported, or fail; then it is still waited for."""
         def exec_module(module):
             del loader.exec_module
             loader.exec_module(module)
-            for action in actions:
+            for action in self.actions.pop(name, ()):
                 action(module)
 
         loader.exec_module = exec_module

@@ -36,9 +36,10 @@ import sys
 from _json import encode_basestring_ascii as quote
 
 from .errors import AGENT_CLASSES
+from .descriptors import write_all
 from .streams import NoInput, OutputStream
 from .reports import describe_failure, show_thread_errors
-from .frames import READY
+from .frames import READY, leave
 from .inputs import Inputs
 from .interrupts import install_signals
 from .session import Session
@@ -118,9 +119,22 @@ def forget_host_in_child(session):
             pass
 
 
+def keep_output_at_exit(session):
+    """`os._exit`, which runs nothing more, shall not take with it what the cell has printed."""
+    def _exit(status):
+        session.monitor.show_now()
+        leave(status)
+
+    os._exit = _exit
+
+
 def serve(rfd, wfd):
     """Runs the session that the host opens over these descriptors; does not return."""
-    session = Session(rfd, wfd)
+    try:
+        session = Session(rfd, wfd)
+    except (OSError, MemoryError) as e:
+        write_all(2, describe_failure(e).encode())
+        leave(1)
     try:
         run_session(session)
     except BaseException as e:
@@ -148,6 +162,7 @@ def run_session(session):
     install_signals(session)
     cells = open_session(session, session.opened)
     session.monitor.start()
+    keep_output_at_exit(session)
     os.register_at_fork(after_in_child=lambda: forget_host_in_child(session))
     session.channel.send_frame(READY, ready_message(session))
     while True:

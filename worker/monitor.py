@@ -12,6 +12,7 @@ from .frames import OUTPUT
 from .interrupts import SIGNAL
 
 OUTPUT_MS = 200  # between two `output` frames
+FLUSH_SHARE = 0.1  # of the time goes into `output` frames where the code flushes all the time
 INTERRUPT_MS = 10  # between two signals of an interrupt that has not been raised yet
 TICK_MS = 3  # of the monitor; two of them must be less than the 10 ms in which `yield` is answered
 QUIET_TICKS = 30
@@ -31,6 +32,7 @@ class Monitor:
         self.sleeping = False
         self.shown = None
         self.next_show = 0.0
+        self.next_flush = 0.0
         low = os.pipe()
         self.wake_read, self.wake_write = map(move_high, low)
         for fd in low:
@@ -74,9 +76,8 @@ class Monitor:
         if session.interrupt is not None:
             _signal.pthread_kill(session.main_thread, SIGNAL)
         now = monotonic()
-        if now >= self.next_show and self.shown != session.output.mark():
+        if now >= self.next_show and self.show():
             self.next_show = now + OUTPUT_MS / 1000
-            self.show()
 
     def listen(self):
         """Agent's code is at work, so this thread is the one that hears the host."""
@@ -122,11 +123,30 @@ class Monitor:
             session.reading.release()
 
     def show(self):
+        """Sends the output so far, if there is more than before; tells if so."""
         session = self.session
-        self.shown = session.output.mark()
-        text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
-        payload = '"output":%s,"omitted":%d}' % (quote(text), omitted)
         with session.lock:
-            if text and session.in_cell:
-                payload = '{"cell":%d,%s' % (session.cell, payload)
+            mark = session.cell, session.output.mark()
+            if self.shown == mark or not session.in_cell:
+                return False
+            self.shown = mark
+            text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
+            if text:
+                payload = '{"cell":%d,"output":%s,"omitted":%d}' % (
+                    session.cell, quote(text), omitted)
                 session.channel.send_frame(OUTPUT, payload.encode())
+        return True
+
+    def show_flushed(self):
+        """The code has flushed its output: the process may die next."""
+        began = monotonic()
+        if began >= self.next_flush:
+            self.show_now()
+            now = monotonic()
+            self.next_flush = now + (now - began) / FLUSH_SHARE
+
+    def show_now(self):
+        session = self.session
+        if session.in_cell and session.channel.can_send():
+            session.output.drain()
+            self.show()

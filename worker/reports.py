@@ -1,4 +1,6 @@
 """Errors in words: tracebacks as the agent should see them, with its own lines only."""
+import errno
+import os
 import sys
 
 from .errors import CellEnded, StopLoop
@@ -6,13 +8,15 @@ from .output import cut_middle
 
 WORKER_FILE = "<worker>"
 TRACEBACK_CHARS = 20000
+TOO_MANY_FILES = ("the session's process has as many files open as it may (%d); close files when "
+                  "they are no longer needed")
 
 
 def render(error):
     """The traceback as the agent should see it: its own lines, and no frame of the worker."""
-    import traceback
-
     try:
+        import traceback
+
         report = traceback.TracebackException(type(error), error, error.__traceback__)
         seen = set()
         todo = [report]
@@ -31,7 +35,22 @@ def render(error):
             lines = list(report.format_exception_only())
         return cut_middle("".join(lines), TRACEBACK_CHARS)
     except Exception:
-        return describe_exception(error) + "\n"
+        return render_plainly(error)
+
+
+def render_plainly(error):
+    """The same where there are no descriptors or memory left to import and use `traceback`."""
+    lines = []
+    step = error.__traceback__
+    while step is not None:
+        code = step.tb_frame.f_code
+        if code.co_filename.startswith("<cell "):
+            lines.append('  File "%s", line %d, in %s\n' % (
+                code.co_filename, step.tb_lineno, code.co_name))
+        step = step.tb_next
+    if lines:
+        lines.insert(0, "Traceback (most recent call last):\n")
+    return cut_middle("".join(lines), TRACEBACK_CHARS) + describe_exception(error) + "\n"
 
 
 def describe_exception(error):
@@ -70,6 +89,26 @@ def show_loop_error(loop, context):
 
 def describe_failure(error):
     """What went wrong in the worker itself."""
-    import traceback
+    lack = describe_lack(error)
+    if lack is not None:
+        return lack
+    try:
+        import traceback
 
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-4000:]
+        return "".join(traceback.format_exception(type(error), error, error.__traceback__))[-4000:]
+    except Exception:
+        return describe_exception(error)
+
+
+def describe_lack(error):
+    """What the session's process has run out of; None if that is not the trouble."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, MemoryError) or number == errno.ENOMEM:
+        return "the session's process has no memory left (%s)" % describe_exception(error)
+    if number == errno.EMFILE:
+        return TOO_MANY_FILES % os.sysconf("SC_OPEN_MAX")
+    if number == errno.ENFILE:
+        return "the machine has as many files open as it can"
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return "the session's process may start no more threads (%s)" % describe_exception(error)
+    return None

@@ -9,6 +9,7 @@ from .imports import Imports
 from .json_text import Json, quote_all, quote_members, read_json
 from .errors import CellEnded, CellInterrupted, HostCallError
 from .output import Output
+from .reports import describe_failure
 from .frames import (
     CLOSE, Channel, FINISHED, INTERRUPT, OPEN, RESUME, START, SUSPENDED, WAKE, YIELD, leave)
 from .values import Values
@@ -66,8 +67,11 @@ class Session:
 
     def pump(self, block):
         """Reads and handles what has come; the caller holds `reading`."""
-        for kind, payload in self.channel.receive(block):
-            self.handle(kind, payload)
+        try:
+            for kind, payload in self.channel.receive(block):
+                self.handle(kind, payload)
+        except (OSError, MemoryError) as e:
+            self.channel.fatal(describe_failure(e))  # what came is lost in part
 
     def handle(self, kind, payload):
         if kind == RESUME:

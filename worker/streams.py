@@ -72,6 +72,10 @@ class OutputStream(io.TextIOBase):
         write_all(self.number, text.encode("utf-8", "backslashreplace"))
         return len(text)
 
+    def flush(self):
+        """What was flushed is not lost when the process dies."""
+        self.session.monitor.show_flushed()
+
     def writable(self):
         return True
 

@@ -304,7 +304,7 @@ int rlm_record_settle(const struct rlm_ask_options *of,
 int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
 {
     rlm_str id = rlm_str_of(blob->id);
-    if (!run->journal || rlm_map_has(&run->told_blobs, id)) {
+    if (!run->journal || rlm_map_has(&run->recorded_blobs, id)) {
         return 0;
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
@@ -316,7 +316,7 @@ int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
     rlm_json_member_int(&w, "max_char", blob->max_char);
     rlm_json_end(&w, '}');
     int r = commit(run, RLM_RECORD_BLOB, &buf);
-    if (r == 0 && (r = rlm_map_set(&run->told_blobs, id, run)) < 0) {
+    if (r == 0 && (r = rlm_map_set(&run->recorded_blobs, id, run)) < 0) {
         rlm_error *err = NULL;
         rlm_error_nomem(&err);
         rlm_run_fail(run, err);

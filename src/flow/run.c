@@ -466,7 +466,7 @@ void rlm_run_free(rlm_run *run)
     let_go(run);
     close_idle(run);
     rlm_map_deinit(&run->agents);
-    rlm_map_deinit(&run->told_blobs);
+    rlm_map_deinit(&run->recorded_blobs);
     free(run->ready.items);
     free(run->slot_queue.items);
     free(run->asks.items);

@@ -140,7 +140,7 @@ struct rlm_run {
     struct rlm_map agents; /* agent id -> struct rlm_agent */
     int n_agents;
     struct rlm_ledger ledger;
-    struct rlm_map told_blobs; /* blobs that the journal has facts of */
+    struct rlm_map recorded_blobs; /* blobs that the journal has facts of */
 
     RLM_VEC(struct rlm_agent *) ready;
     rlm_defer *turn;

@@ -2,7 +2,6 @@
 
 #include "base/loop.h"
 
-
 static const char *const tags[] = {
     [RLM_USER_QUERY] = "user_query",
     [RLM_LLM_OUTPUT] = "llm_output",

@@ -3,7 +3,6 @@
 #include "base/alloc.h"
 #include "model/hub.h"
 
-
 enum {
     MAX_REQUEST_BYTES = 512 * 1024 * 1024,
     MAX_ANSWER_BYTES = 256 * 1024 * 1024,

@@ -1,6 +1,5 @@
 #include "tool/schema_compile.h"
 
-
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9') {

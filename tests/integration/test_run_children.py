@@ -243,7 +243,14 @@ def test_inputs_reach_children_as_they_are(go, tmp_path):
 
 
 def test_names_of_inputs_are_protected(go):
-    run = go(mind({"go": ['for x in range(3): pass', 'INPUTS["x"] = 1', 'x = 5', 'del x', 'done(x)']}),
-             "--input", "x=given")
+    """Whatever would give the name another value is an error that says what to do instead."""
+    cells = ["for x in range(3): pass", "x = 5", "del x", "def x(): pass", "import os as x", 'INPUTS["x"] = 1',
+             'del INPUTS["x"]', "INPUTS.clear()", "done(x)"]
+    run = go(mind({"go": cells}), "--input", "x=given")
     assert run.answer == "given", run.seen()
-    assert all("x" in shown and shown != "(no output)" for shown in run.seen()), run.seen()
+    assert run.errors() == ["exec"] * 8
+    for shown in run.seen()[:5]:
+        assert ("InputNameError: `x` is an input (str, 5 characters) and keeps its value: the real data is in "
+                "it already; delete this line, or use another name") in shown, shown
+    for shown in run.seen()[5:]:
+        assert "TypeError: INPUTS cannot be changed; keep your own values under other names" in shown, shown

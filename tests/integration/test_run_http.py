@@ -67,13 +67,29 @@ def test_the_answer_of_a_child_with_a_schema_is_a_value(go):
     assert run.answer == "('list', [1, 2, 3])"
 
 
-def test_an_answer_that_fails_its_schema_is_an_error_in_the_code(go, tmp_path):
+def test_an_answer_that_fails_its_schema_is_an_error_in_the_code(go, server, tmp_path):
+    """With the place as a JSON Pointer and what was expected there, in the code and to the model."""
     schema = tmp_path / "schema.json"
-    schema.write_text('{"type": "integer", "minimum": 3}')
-    run = go(mind({"go": ['done(2)', 'try: done("x")\nexcept Exception as e: print(type(e).__name__)',
-                          'done(3)']}), "--schema", schema)
-    assert run.answer == "3" and run.code == 0
-    assert run.errors() == ["exec"] and len(run.seen()) == 2
+    schema.write_text(json.dumps({
+        "type": "object", "required": ["a"],
+        "properties": {"a": {"type": "array", "items": {"type": "integer", "minimum": 3}},
+                       "b/c": {"type": "string"}}}))
+    run = go(mind({"go": ['done({"a": [3, 2]})',
+                          'try: done({"a": 1})\nexcept Exception as e: print(type(e).__name__ + ":", e)',
+                          'done({"a": [3], "b/c": None})', "done({})", 'done({"a": [3]})']}), "--schema", schema)
+    assert (run.code, run.answer) == (0, '{"a":[3]}'), run.stderr
+    raised, caught, escaped, missing = run.seen()
+    refused = "ValueError: done() did not accept the answer: "
+    assert refused + "at /a/1: expected at least 3, found 2" in raised, raised
+    assert 'File "<cell 1>", line 1' in raised
+    assert caught == refused + "at /a: expected an array, found 1"
+    assert refused + "at /b~1c: expected a string, found null" in escaped, escaped
+    assert refused in missing and '"a"' in missing, missing
+    assert run.errors() == ["exec"] * 3
+    for request, shown in zip(server.requests[1:], run.seen()):
+        assert shown.splitlines()[-1] in request.body["messages"][-1]["content"]
+    root, = run.nodes(type="done_output")
+    assert root["result"] == '{"a":[3]}'
 
 
 def test_a_query_with_a_schema_gives_a_value_or_says_why_not(go):

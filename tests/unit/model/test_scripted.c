@@ -1,6 +1,5 @@
 #include "chat.h"
 
-
 static rlm_loop *loop;
 static rlm_model *model;
 

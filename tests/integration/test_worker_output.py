@@ -1,0 +1,96 @@
+"""What cells print: order, limits, what is shown meanwhile and what is not lost."""
+import re
+import time
+
+import pytest
+from worker_host import Ended
+from workers import echo, host, make_host, ok, python, shared  # noqa: F401
+
+
+def test_descriptors_and_prints_stand_in_order(host):
+    code = ("import os, subprocess, time\n"
+            "print('a')\nos.system('echo b')\nprint('c')\nsubprocess.run(['sh', '-c', 'echo d >&2'])\n"
+            "print('e')\nos.write(1, b'f\\xff\\n')\nNone")
+    assert ok(host.run(code)) == "a\nb\nc\nd\ne\nf\\xff\n"
+    assert ok(host.run("os.read(0, 10)")) == "b''\n"
+
+
+def test_asyncio_runs_processes(host):
+    assert ok(host.run("import asyncio\np = await asyncio.create_subprocess_shell('echo hi', stdout=asyncio.subprocess.PIPE)\n"
+                       "(await p.communicate())[0]")) == "b'hi\\n'\n"
+
+
+def test_a_flood_keeps_head_and_tail(python):
+    with make_host(python, limits={"output_bytes": 10000}) as host:
+        message = host.run("print('HEAD', end='')\nfor i in range(50000): print('0123456789')\nprint('TAIL')")
+        text = message["output"]
+        assert text.startswith("HEAD01234") and text.endswith("TAIL\n")
+        assert 10000 <= len(text) < 10200
+        assert message["omitted"] == 4 + 50000 * 11 + 5 - 10000
+        assert format(message["omitted"], ",") + " characters omitted" in text
+        before = resident(host)
+        message = host.run("s = 'x' * 100_000_000\nprint(s)\ndel s\nprint('end')")
+        assert message["output"].endswith("end\n") and message["omitted"] == 100_000_005 - 10000
+        message = host.run("import os\nos.system('yes 0123456789 2>/dev/null | head -c 20000000'); print('end')")
+        assert message["output"].endswith("end\n") and message["omitted"] == 20_000_004 - 10000
+        assert resident(host) < before + 50_000
+        assert ok(host.run("print('small')")) == "small\n"
+
+
+def resident(host):
+    return int(re.search(r"VmRSS:\s+(\d+)", open("/proc/%d/status" % host.process.pid).read()).group(1))
+
+
+def test_a_large_output_travels_as_a_body(host):
+    assert ok(host.run("print('é' * 500_000)")) == "é" * 500_000 + "\n"
+
+
+def test_output_is_shown_while_a_cell_runs(host):
+    host.start("import time\nprint('early')\ntime.sleep(0.5)\nprint('late')")
+    message = host.drive()
+    assert message["output"] == "early\nlate\n"
+    assert any(o["output"] == "early\n" and o["cell"] == message["cell"] for o in host.outputs)
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.execv('/bin/true', ['true'])"])
+def test_what_was_flushed_is_not_lost_with_the_process(python, end):
+    with make_host(python) as host:
+        host.start("import os\nos.system('echo child')\nprint('flushed', flush=True)\n" + end)
+        with pytest.raises(Ended):
+            host.read()
+        assert host.outputs[-1]["output"] == "child\nflushed\n"
+
+
+def test_nothing_is_lost_with_os_exit(python):
+    with make_host(python) as host:
+        ok(host.run("import os, sys\nprint('other')"))
+        for _ in range(2):
+            ok(host.run("if os.fork() == 0:\n    print('child')\n    os._exit(3)\nos.wait()\nNone"))
+        host.start("for i in range(1000): print(i % 10, end='', flush=True)\nsys.stderr.write('end')\nos._exit(0)")
+        with pytest.raises(Ended):
+            host.read()
+        assert host.outputs[-1]["output"] == "0123456789" * 100 + "end"
+
+
+def test_code_that_flushes_in_a_signal_handler_does_not_hang(host):
+    """The handler may strike while the session sends."""
+    code = ("import signal\ndef strike(*args):\n    print('.', end='', flush=True)\n"
+            "    signal.setitimer(signal.ITIMER_REAL, 0.0003)\n"
+            "signal.signal(signal.SIGALRM, strike)\nstrike()\n"
+            "for i in range(300): search('q')\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0)\nNone")
+    assert set(ok(host.run(code, echo))) == {"."}
+
+
+def test_output_that_is_as_long_as_that_of_the_cell_before_is_shown(host):
+    for word in ("first", "other"):
+        host.run("import time\nprint(%r)\ntime.sleep(0.4)" % word)
+        assert [o["output"] for o in host.outputs] == [word + "\n"]
+        host.outputs.clear()
+
+
+def test_a_background_thread_prints_into_the_next_cell(host):
+    ok(host.run("import threading, time\ndef later():\n    time.sleep(0.2); print('later')\n"
+                "t = threading.Thread(target=later); t.start()"))
+    time.sleep(0.5)
+    assert ok(host.run("print('now')")) == "later\nnow\n"
