@@ -207,6 +207,9 @@ RLM_API int rlm_model_new(rlm_loop *loop, const struct rlm_model_options *option
  * RLM_E_NOT_FOUND, or RLM_E_PARSE with the line. */
 RLM_API int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model,
                                    rlm_error **err);
+/* A model for replays, where none is asked: it has a name and no server. */
+RLM_API int rlm_model_new_recorded(rlm_loop *loop, const char *name, rlm_model **ret_model,
+                                   rlm_error **err);
 /* No chat may be under way. NULL allowed. */
 RLM_API void rlm_model_free(rlm_model *m);
 /* Asks the server whether it is there and knows the model; completes on the loop. `problem` is NULL
@@ -454,6 +457,41 @@ struct rlm_resume_options {
 RLM_API int rlm_flow_resume(rlm_flow *flow, const struct rlm_resume_options *options,
                             const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
                             rlm_error **err);
+struct rlm_replay_options {
+    size_t size;
+    const char *journal; /* of the recorded run; it is only read */
+    bool execute;        /* run all cells again, also those whose effects may reach outside */
+};
+
+#define RLM_REPLAY_OPTIONS_INIT                                                                    \
+    {                                                                                              \
+        .size = sizeof(struct rlm_replay_options)                                                  \
+    }
+
+/* What a replay has found. Texts live as long as the run. */
+struct rlm_replay_report {
+    size_t nodes, calls;             /* compared */
+    size_t cells_run, cells_not_run; /* not run: their calls and output were taken from the record */
+    size_t outputs_differ;           /* cells that printed something else, but for addresses of objects */
+    const char *first_output_agent_id; /* of the first of these; NULL: none */
+    int64_t first_output_cell;
+    bool diverged; /* the rest: of the first difference, which ended the replay */
+    const char *agent_id;
+    int turn;
+    int64_t cell; /* 0: between cells */
+    const char *what;
+    struct rlm_str recorded, replayed;
+};
+
+/* Runs a recorded run again, without a model, a tool or a file of its inputs, and compares each step with
+ * the recorded one. The flow has the recorded limits and names of models and tools. The run's reason is
+ * that of the recorded one, "diverged", or "end of the recording" where that was stopped. Errors as of
+ * rlm_graph_load, and RLM_E_CORRUPT. */
+RLM_API int rlm_flow_replay(rlm_flow *flow, const struct rlm_replay_options *options,
+                            const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+                            rlm_error **err);
+/* NULL: the run is none of rlm_flow_replay. */
+RLM_API const struct rlm_replay_report *rlm_run_replay_report(const rlm_run *run);
 /* Tells the members of the object that was kept with a run as `program`, the newest one: texts, and the
  * texts of arrays one by one. Takes no lock. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_IO. */
 RLM_API int rlm_run_read_program(const char *journal,

@@ -1,5 +1,6 @@
 #include "flow/code.h"
 #include "flow/past.h"
+#include "flow/replay.h"
 #include "flow/restore.h"
 #include "flow/run.h"
 #include "graph/record.h"
@@ -22,6 +23,9 @@ int rlm_agent_new(rlm_run *run,
     agent->graph = graph;
     agent->parent = parent;
     agent->model = rlm_flow_find_model(run->flow, graph->model);
+    if (run->replay) {
+        agent->past = rlm_replay_past(run, graph);
+    }
     int r = 0;
     if (graph->output_schema.len) {
         r = rlm_schema_new(graph->output_schema, &agent->output_schema, err);
@@ -74,7 +78,7 @@ bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node)
         return false;
     }
     rlm_run_emit(run, RLM_EVENT_APPEND_NODE, agent->graph, kept, RLM_STR_NONE);
-    return true;
+    return !run->replay || rlm_replay_check(agent, kept);
 }
 
 /* ---- slots: agents with a session that is executing or about to ---- */
@@ -154,8 +158,8 @@ void rlm_agent_drop(struct rlm_agent *agent)
 static void finish_children(struct rlm_agent *agent, const char *reason)
 {
     for (size_t i = 0; i < agent->graph->children.len; i++) {
-        struct rlm_agent *child = rlm_map_get(
-            &agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
+        struct rlm_agent *child =
+            rlm_map_get(&agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
         if (child && !rlm_agent_finished(child)) {
             rlm_agent_finish(child, reason, RLM_STR(""), RLM_STR(""),
                              RLM_STR("the agent that launched it went on without it"));
@@ -184,6 +188,11 @@ void rlm_agent_finish(
     if (!rlm_agent_append(agent, &done)) {
         return;
     }
+    if (agent->run->replay && rlm_replay_next(agent)) {
+        rlm_agent_set_state(agent, RLM_AGENT_READY); /* it was asked more */
+        rlm_run_schedule(agent);
+        return;
+    }
     if (agent->part) {
         rlm_launch_child_ended(agent);
     } else if (agent->parent) {
@@ -201,13 +210,11 @@ void rlm_agent_fail(struct rlm_agent *agent, rlm_str message)
 
 /* ---- a turn of the model ---- */
 
-static void replied(void *arg,
-                    struct rlm_ask *ask,
-                    const struct rlm_chat_reply *reply,
-                    const struct rlm_usage *usage)
+void rlm_agent_take_reply(struct rlm_agent *agent,
+                          const struct rlm_chat_reply *reply,
+                          const struct rlm_usage *usage,
+                          int64_t ask)
 {
-    struct rlm_agent *agent = arg;
-    agent->ask = NULL;
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
@@ -240,13 +247,23 @@ static void replied(void *arg,
         .code = rlm_buf_str(&code),
         .model = rlm_str_of(agent->model->name),
         .usage = *usage,
-        .call_id = rlm_ask_id(ask),
+        .call_id = ask,
         .metadata = rlm_buf_str(&metadata),
     };
     rlm_agent_set_state(agent, RLM_AGENT_READY);
     if (rlm_agent_append(agent, &node)) {
         rlm_run_schedule(agent);
     }
+}
+
+static void replied(void *arg,
+                    struct rlm_ask *ask,
+                    const struct rlm_chat_reply *reply,
+                    const struct rlm_usage *usage)
+{
+    struct rlm_agent *agent = arg;
+    agent->ask = NULL;
+    rlm_agent_take_reply(agent, reply, usage, rlm_ask_id(ask));
 }
 
 static void not_replied(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error)
@@ -264,6 +281,10 @@ static void not_replied(void *arg, struct rlm_ask *ask, const char *reason, cons
 
 static void ask_model(struct rlm_agent *agent, bool final)
 {
+    if (agent->run->replay) {
+        rlm_replay_turn(agent, final);
+        return;
+    }
     struct rlm_ask_options options = {
         .agent = agent,
         .model = agent->model,
@@ -324,6 +345,9 @@ void rlm_agent_step(struct rlm_agent *agent)
     }
     if (agent->cell_unsent && agent->session) {
         rlm_agent_send_cell(agent);
+        return;
+    }
+    if (agent->run->replay && rlm_replay_step(agent)) {
         return;
     }
     if (rlm_agent_goes_on(agent)) {

@@ -30,22 +30,6 @@ struct rlm_ask {
 
 /* ---- messages and their bound ---- */
 
-static uint64_t hash_message(uint64_t hash, const struct rlm_message *m)
-{
-    hash = (hash ^ (uint64_t)m->role) * 0x100000001b3u;
-    hash = (hash ^ m->text.len) * 0x100000001b3u;
-    return hash * 31 + rlm_crc32c((uint32_t)hash, m->text.ptr, m->text.len);
-}
-
-static uint64_t hash_messages(const struct rlm_messages *m)
-{
-    uint64_t hash = 0;
-    for (size_t i = 0; i < m->count; i++) {
-        hash = hash_message(hash, &m->items[i]);
-    }
-    return hash;
-}
-
 /* The bound of the input: what the provider reported for the part that stands since the last turn,
  * and the bytes of the rest. */
 static int64_t bound_of(const struct rlm_agent *agent, const struct rlm_messages *m)
@@ -53,7 +37,7 @@ static int64_t bound_of(const struct rlm_agent *agent, const struct rlm_messages
     uint64_t hash = 0, new_bytes = m->bytes;
     for (size_t i = 0; agent && agent->known_tokens && i < m->count && i < agent->known_messages;
          i++) {
-        hash = hash_message(hash, &m->items[i]);
+        hash = rlm_message_hash(hash, &m->items[i]);
         new_bytes -= m->items[i].text.len;
         if (i + 1 == agent->known_messages && hash == agent->known_hash) {
             return rlm_ledger_input_bound(new_bytes, m->count - i - 1, agent->known_tokens);
@@ -72,7 +56,7 @@ remember(struct rlm_ask *ask, const struct rlm_chat_reply *reply, const struct r
         return;
     }
     struct rlm_message answer = {.role = RLM_ASSISTANT, .text = reply->text};
-    agent->known_hash = hash_message(ask->messages_hash, &answer);
+    agent->known_hash = rlm_message_hash(ask->messages_hash, &answer);
     agent->known_messages = ask->messages.count + 1;
     agent->known_tokens = usage->input_tokens + usage->output_tokens;
 }
@@ -89,7 +73,7 @@ static int build_messages(struct rlm_ask *ask, rlm_error **err)
         int r = rlm_messages_build(agent, &options, ask->arena, &ask->messages, err);
         if (r == 0) {
             ask->input_bound = bound_of(agent, &ask->messages);
-            ask->messages_hash = hash_messages(&ask->messages);
+            ask->messages_hash = rlm_messages_hash(&ask->messages);
         }
         return r;
     }
@@ -102,7 +86,7 @@ static int build_messages(struct rlm_ask *ask, rlm_error **err)
     ask->options.prompt = text;
     ask->messages = (struct rlm_messages){.items = prompt, .count = 1, .bytes = text.len};
     ask->input_bound = bound_of(NULL, &ask->messages);
-    ask->messages_hash = hash_messages(&ask->messages);
+    ask->messages_hash = rlm_messages_hash(&ask->messages);
     return 0;
 }
 
@@ -165,8 +149,7 @@ static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error
 
 /* Ends the attempt under way in the ledger. The reply to a turn becomes a node, which settles it in the
  * journal: so no reply is ever paid for and not kept. False: the run has failed. */
-static bool
-settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply *reply)
+static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply *reply)
 {
     rlm_run *run = ask->run;
     struct rlm_flow_model *model = ask->options.model;

@@ -1,4 +1,5 @@
 #include "flow/past.h"
+#include "flow/replay.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -137,12 +138,21 @@ static void result_free(struct rlm_call_result *result)
     free((char *)(uintptr_t)result->error_message.ptr);
 }
 
-static void results_clear(struct rlm_agent *agent)
+void rlm_calls_forget_results(struct rlm_agent *agent, size_t n)
 {
-    for (size_t i = 0; i < agent->results.len; i++) {
+    for (size_t i = 0; i < n; i++) {
         result_free(&agent->results.items[i]);
     }
-    agent->results.len = 0;
+    agent->results.len -= n;
+    memmove(agent->results.items, agent->results.items + n,
+            agent->results.len * sizeof *agent->results.items);
+}
+
+static void results_clear(struct rlm_agent *agent)
+{
+    if (agent->results.len) {
+        rlm_calls_forget_results(agent, agent->results.len);
+    }
 }
 
 /* A parent that waits for sub-agents and nothing else holds no slot. */
@@ -162,9 +172,9 @@ static void update_slot(struct rlm_agent *agent)
 
 /* ---- answers ---- */
 
-/* Journals and queues a result; takes the texts it owns. */
-static void
-queue_result(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result)
+void rlm_call_queue_result(struct rlm_agent *agent,
+                           int64_t cell,
+                           const struct rlm_call_result *result)
 {
     struct rlm_call_result owned = *result;
     owned.value_json.ptr =
@@ -186,13 +196,16 @@ queue_result(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result
         return;
     }
     *slot = owned;
+    if (agent->run->replay) {
+        rlm_replay_answered(agent, result);
+    }
     rlm_run_schedule(agent);
 }
 
 static void answer_host_call(struct rlm_agent *agent, int64_t id, rlm_str value_json)
 {
     struct rlm_call_result result = {.id = id, .value_json = value_json};
-    queue_result(agent, agent->cell, &result);
+    rlm_call_queue_result(agent, agent->cell, &result);
 }
 
 static void raise_host_call(
@@ -200,14 +213,14 @@ static void raise_host_call(
 {
     struct rlm_call_result result = {
         .id = id, .error_type = type, .error_reason = reason, .error_message = message};
-    queue_result(agent, agent->cell, &result);
+    rlm_call_queue_result(agent, agent->cell, &result);
 }
 
 void rlm_call_answer(struct rlm_call *call, rlm_str value_json)
 {
     struct rlm_agent *agent = call->agent;
     struct rlm_call_result result = {.id = call->id, .value_json = value_json};
-    queue_result(agent, call->cell, &result);
+    rlm_call_queue_result(agent, call->cell, &result);
     call_free(call);
     update_slot(agent);
 }
@@ -238,13 +251,16 @@ void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason,
     struct rlm_agent *agent = call->agent;
     struct rlm_call_result result = {
         .id = call->id, .error_type = type, .error_reason = reason, .error_message = message};
-    queue_result(agent, call->cell, &result);
+    rlm_call_queue_result(agent, call->cell, &result);
     call_free(call);
     update_slot(agent);
 }
 
 void rlm_calls_deliver(struct rlm_agent *agent)
 {
+    if (agent->from_record) {
+        return;
+    }
     if (!agent->session || !agent->cell_open) {
         results_clear(agent);
         return;
@@ -256,8 +272,13 @@ void rlm_calls_deliver(struct rlm_agent *agent)
         return;
     }
     rlm_error *err = NULL;
-    int r = rlm_session_resume(agent->session, agent->results.items, agent->results.len, &err);
-    results_clear(agent);
+    size_t n = agent->run->replay ? rlm_replay_deliverable(agent) : agent->results.len;
+    int r = 0;
+    while (r == 0 && n && n != SIZE_MAX) {
+        r = rlm_session_resume(agent->session, agent->results.items, n, &err);
+        rlm_calls_forget_results(agent, n);
+        n = agent->run->replay ? rlm_replay_deliverable(agent) : 0;
+    }
     if (r < 0) {
         rlm_run_fail(agent->run, err);
         return;
@@ -452,7 +473,9 @@ static void done(struct rlm_agent *agent, const struct rlm_host_call *call)
     /* The first accepted answer stands: all that is open is given up, then the cell unwinds. */
     rlm_calls_cancel(agent, "terminated");
     answer_host_call(agent, call->id, RLM_STR("null"));
-    rlm_session_unwind(agent->session);
+    if (agent->session) {
+        rlm_session_unwind(agent->session);
+    }
 }
 
 /* ---- budget ---- */
@@ -513,7 +536,7 @@ static bool answer_from_past(struct rlm_agent *agent,
     was->made_as = call->id;
     if (was->finished) {
         struct rlm_call_result result = rlm_past_result(was);
-        queue_result(agent, agent->cell, &result);
+        rlm_call_queue_result(agent, agent->cell, &result);
         return true;
     }
     if (tool && !tool->idempotent) {
@@ -528,7 +551,9 @@ static bool answer_from_past(struct rlm_agent *agent,
 static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
 {
     struct rlm_tool *tool = rlm_tools_find(&agent->run->flow->tools, call->name);
-    struct rlm_past_call *was = agent->again ? rlm_past_match(agent->again, call) : NULL;
+    bool replayed = agent->run->replay != NULL;
+    struct rlm_past_call *was =
+        agent->again && !replayed ? rlm_past_match(agent->again, call) : NULL;
     int r;
     agent->last_call = call->id > agent->last_call ? call->id : agent->last_call;
     if (agent->answer) {
@@ -539,6 +564,8 @@ static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
                         RLM_STR("the arguments of the call are more than 16 MiB (beside texts and "
                                 "bytes of 64 KiB and more); pass large data as one str or bytes"));
     } else if (r < 0) {
+        return;
+    } else if (replayed && rlm_replay_call(agent, call)) {
         return;
     } else if (was && answer_from_past(agent, call, was, tool)) {
         return;
@@ -562,7 +589,8 @@ static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
 
 void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls, size_t n_calls)
 {
-    for (size_t i = 0; i < n_calls && !agent->run->stopping && agent->session; i++) {
+    for (size_t i = 0;
+         i < n_calls && !agent->run->stopping && (agent->session || agent->from_record); i++) {
         if (agent->calls.len >= CALLS_MAX) {
             raise_host_call(agent, calls[i].id, "HostCallError", "limit",
                             RLM_STR("too many host calls are open at once"));

@@ -1,6 +1,7 @@
 /* The session of an agent, and the cells that run there: opening, starting, and what comes back. */
 #include "flow/code.h"
 #include "flow/observe.h"
+#include "flow/replay.h"
 #include "flow/restore.h"
 #include "flow/run.h"
 
@@ -56,13 +57,16 @@ static void append_observation(struct rlm_agent *agent,
         .error = rlm_str_of(error_kind ? error_kind : ""),
         .metadata = metadata,
     };
-    rlm_agent_append(agent, &node);
-    rlm_run_schedule(agent);
+    const struct rlm_node *shown = agent->run->replay ? rlm_replay_observed(agent, &node) : &node;
+    if (shown) {
+        rlm_agent_append(agent, shown);
+        rlm_run_schedule(agent);
+    }
 }
 
 /* ---- events of a session ---- */
 
-static void finish_answered(struct rlm_agent *agent, rlm_str output)
+void rlm_agent_finish_answered(struct rlm_agent *agent, rlm_str output)
 {
     rlm_autofree char *answer = rlm_steal(&agent->answer);
     if (agent->session) {
@@ -141,7 +145,7 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
-        finish_answered(agent, how->output);
+        rlm_agent_finish_answered(agent, how->output);
         return;
     }
     struct rlm_observation o = {
@@ -180,7 +184,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
-        finish_answered(agent, how->output);
+        rlm_agent_finish_answered(agent, how->output);
     } else if (!was_ready) {
         rlm_agent_fail(agent, how->message);
         return;
@@ -303,6 +307,8 @@ void rlm_agent_run_code(struct rlm_agent *agent)
     const struct rlm_node *last = rlm_graph_current(agent->graph);
     if (!last->code.len) {
         observe_no_code(agent);
+    } else if (agent->run->replay && rlm_replay_cell(agent)) {
+        return;
     } else if (!rlm_agent_take_slot(agent, false)) {
         rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
     } else if (!agent->session) {
@@ -320,7 +326,7 @@ void rlm_agent_run_code(struct rlm_agent *agent)
 bool rlm_agent_goes_on(struct rlm_agent *agent)
 {
     if (agent->answer && !agent->cell_open) {
-        finish_answered(agent, RLM_STR("")); /* accepted before */
+        rlm_agent_finish_answered(agent, RLM_STR("")); /* accepted before */
         return true;
     }
     if (agent->interrupted) {

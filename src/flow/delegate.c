@@ -6,6 +6,7 @@
  */
 #include "base/utf8.h"
 #include "flow/past.h"
+#include "flow/replay.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -346,6 +347,9 @@ static int start_child(struct rlm_agent *parent,
         return r;
     }
     part->child->part = part;
+    if (parent->run->replay && !rlm_replay_child(part->child)) {
+        return 0; /* the run is over */
+    }
     rlm_run_emit(parent->run, RLM_EVENT_ADD_CHILD, graph, NULL, RLM_STR_NONE);
     return 0;
 }

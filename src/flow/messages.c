@@ -1,5 +1,6 @@
 #include "flow/messages.h"
 
+#include "base/hash.h"
 #include "flow/prompt.h"
 
 enum { TASK_MAX = 64 * 1024 * 1024 };
@@ -239,4 +240,20 @@ int rlm_messages_build(const struct rlm_agent *agent,
     }
     free(b.list.items);
     return 0;
+}
+
+uint64_t rlm_message_hash(uint64_t hash, const struct rlm_message *m)
+{
+    hash = (hash ^ (uint64_t)m->role) * 0x100000001b3u;
+    hash = (hash ^ m->text.len) * 0x100000001b3u;
+    return hash * 31 + rlm_crc32c((uint32_t)hash, m->text.ptr, m->text.len);
+}
+
+uint64_t rlm_messages_hash(const struct rlm_messages *m)
+{
+    uint64_t hash = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        hash = rlm_message_hash(hash, &m->items[i]);
+    }
+    return hash;
 }

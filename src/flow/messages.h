@@ -25,3 +25,7 @@ int rlm_messages_build(const struct rlm_agent *agent,
                        rlm_arena *arena,
                        struct rlm_messages *ret_messages,
                        rlm_error **err);
+
+/* A hash of what is sent, for comparing: of one message behind others, and of all. */
+uint64_t rlm_message_hash(uint64_t before, const struct rlm_message *m);
+uint64_t rlm_messages_hash(const struct rlm_messages *m);

@@ -3,9 +3,11 @@
 #include "flow/run.h"
 #include "graph/record.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-enum { SECOND_US = 1000000 };
+enum { SECOND_US = 1000000, TURNS_MAX = 10 * 1000 * 1000 };
 
 struct reading {
     struct rlm_past_run *past;
@@ -109,6 +111,23 @@ void rlm_past_forget_calls(struct rlm_past_cell *cell)
     for (size_t i = 0; i < cell->calls.len; i++) {
         cell->calls.items[i]->made_as = 0;
     }
+}
+
+bool rlm_is_same_output(rlm_str a, rlm_str b)
+{
+    size_t i = 0, k = 0;
+    while (i < a.len && k < b.len && a.ptr[i] == b.ptr[k]) {
+        i++, k++;
+        if (i >= 2 && a.ptr[i - 2] == '0' && a.ptr[i - 1] == 'x') {
+            while (i < a.len && isxdigit((unsigned char)a.ptr[i])) {
+                i++;
+            }
+            while (k < b.len && isxdigit((unsigned char)b.ptr[k])) {
+                k++;
+            }
+        }
+    }
+    return i == a.len && k == b.len;
 }
 
 /* ---- reading records ------------------------------------------------------------------------- */
@@ -264,7 +283,13 @@ call_started(struct reading *r, struct rlm_past *past, const rlm_json *record, r
     if (key.len == RLM_SHA256_HEX) {
         memcpy(call->key, key.ptr, key.len);
     }
-    return keep(r, past->arena, rlm_json_get(record, "name"), &call->name, err);
+    int result = keep(r, past->arena, rlm_json_get(record, "name"), &call->name, err);
+    if (result == 0) {
+        result = keep_json(past->arena, rlm_json_get(record, "args"), &call->args_json, err);
+    }
+    return result < 0
+               ? result
+               : keep_json(past->arena, rlm_json_get(record, "kwargs"), &call->kwargs_json, err);
 }
 
 static int
@@ -314,6 +339,7 @@ static int call_delivered(struct rlm_past *past, const rlm_json *record, rlm_err
     if (!d || !(d->calls = rlm_arena_alloc(past->arena, (ids->count + 1) * sizeof *d->calls))) {
         return rlm_error_nomem(err);
     }
+    d->calls_before = cell->calls.len;
     for (uint32_t i = 0; i < ids->count; i++) {
         struct rlm_past_call *call = find_call(past, record, rlm_json_at(ids, i));
         if (call) {
@@ -336,6 +362,25 @@ static rlm_str ask_key(int64_t ask, struct ask_key *key)
     return (rlm_str){key->text, (size_t)len};
 }
 
+/* A turn's number is its place; another attempt at the same turn takes the place of the first. */
+static int turn_asked(struct reading *r, const rlm_json *record, rlm_error **err)
+{
+    struct rlm_past *past;
+    size_t turn = (size_t)number(record, "turn");
+    int result = past_of_record(r, record, &past, err);
+    while (result == 0 && past->turns.len < turn) {
+        result = rlm_vec_push(&past->turns) ? 0 : rlm_error_nomem(err);
+    }
+    if (result == 0) {
+        rlm_str hash = rlm_json_text(rlm_json_get(record, "messages"), RLM_STR(""));
+        struct rlm_past_ask *ask = &past->turns.items[turn - 1];
+        ask->messages = strtoull(hash.len ? hash.ptr : "0", NULL, 16);
+        ask->final = rlm_json_bool(rlm_json_get(record, "final"), false);
+        ask->turns_dropped = (int)number(record, "dropped");
+    }
+    return result;
+}
+
 static int reserved(struct reading *r, const rlm_json *record, rlm_error **err)
 {
     struct ask_key key;
@@ -354,7 +399,12 @@ static int reserved(struct reading *r, const rlm_json *record, rlm_error **err)
         .output_tokens = number(record, "output_tokens"),
         .cost_nano = number(record, "cost_nano"),
     };
-    return open->agent_id.ptr ? 0 : rlm_error_nomem(err);
+    if (!open->agent_id.ptr) {
+        return rlm_error_nomem(err);
+    }
+    return number(record, "turn") > 0 && number(record, "turn") < TURNS_MAX
+               ? turn_asked(r, record, err)
+               : 0;
 }
 
 static int settled(struct reading *r, const rlm_json *record, rlm_error **err)
@@ -619,6 +669,7 @@ void rlm_past_agent_free(struct rlm_past *past)
     }
     free(past->sessions.items);
     free(past->cells.items);
+    free(past->turns.items);
     rlm_arena_free(past->arena);
     free(past);
 }

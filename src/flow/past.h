@@ -27,6 +27,7 @@ struct rlm_past_call {
         first_id; /* when a restored cell made it again: the id it had at first, else the same */
     char key[RLM_SHA256_HEX + 1]; /* rlm_host_call_key */
     rlm_str name;
+    rlm_str args_json, kwargs_json;
     bool finished;  /* it was answered: with a value, or with an error */
     bool delivered; /* and the session got that */
     rlm_str value_json;
@@ -37,6 +38,7 @@ struct rlm_past_call {
 
 /* Results that were handed over together, in this order. */
 struct rlm_past_delivery {
+    size_t calls_before; /* how many calls the cell had made by then */
     struct rlm_past_call **calls;
     size_t n_calls;
 };
@@ -69,6 +71,14 @@ struct rlm_past {
     RLM_VEC(struct rlm_past_session) sessions;
     RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
     int64_t last_call;
+    RLM_VEC(struct rlm_past_ask) turns; /* by number of the turn, from 1: the last attempt of each */
+};
+
+/* What a turn of a model was asked with. */
+struct rlm_past_ask {
+    uint64_t messages; /* hash of the messages */
+    bool final;
+    int turns_dropped;
 };
 
 /* A model call that was reserved and never settled: its reply is lost, but may have been billed. */
@@ -110,6 +120,8 @@ struct rlm_past_call *rlm_past_match(const struct rlm_past_cell *cell,
                                      const struct rlm_host_call *call);
 /* The recorded answer, under the id under which the call was made again. Borrowed. */
 struct rlm_call_result rlm_past_result(const struct rlm_past_call *call);
+/* Whether two outputs are the same but for addresses of objects. */
+bool rlm_is_same_output(rlm_str a, rlm_str b);
 /* No call of the cell has been made again. */
 void rlm_past_forget_calls(struct rlm_past_cell *cell);
 

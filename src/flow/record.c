@@ -17,7 +17,8 @@
  * CALL_FINISHED  {"agent", "cell", "call", "value"} or {..., "error": {"type", "reason", "message"}};
  *                "answer": the text that done() was given and that is accepted
  * CALL_DELIVERED {"agent", "cell", "calls": [ids in order]}
- * RESERVE        {"agent", "ask", "model", "turn", "cell", "call", "part", "messages": hash,
+ * RESERVE        {"agent", "ask", "model", "turn", "final", "dropped", "cell", "call",
+ *                 "part", "messages": hash,
  *                 "input_tokens", "output_tokens", "cost_nano"}    turn, or cell, call and part
  * SETTLE         {"agent", "ask", "calls", "input_tokens", "cached_tokens", "output_tokens",
  *                 "cost_nano", "estimated", "cell", "call", "part", "reply", "finish_reason", "shrunk"}
@@ -242,6 +243,12 @@ static void put_purpose(struct rlm_json_writer *w, const struct rlm_ask_options 
 {
     if (of->turn) {
         rlm_json_member_int(w, "turn", of->turn);
+        if (of->final) {
+            rlm_json_member_bool(w, "final", true);
+        }
+        if (of->agent->turns_dropped) {
+            rlm_json_member_int(w, "dropped", of->agent->turns_dropped);
+        }
         return;
     }
     const struct rlm_call *call = of->part->call;

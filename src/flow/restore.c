@@ -1,6 +1,5 @@
 #include "flow/restore.h"
 
-#include <ctype.h>
 #include <stdio.h>
 
 enum { NAMES_SHOWN = 60, TEXT_MAX = 1024 * 1024, ARGUMENTS_MAX = 64 * 1024 * 1024 };
@@ -400,7 +399,7 @@ bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text)
     agent->past = past;
     bool ok = true;
     if (!n) {
-        rlm_buf_adds(text, " No variables are lost.");
+        rlm_buf_adds(text, " All variables are lost.");
     } else if (may_run_again(agent, rlm_past_session(past))) {
         agent->restore = new_restore(agent, cells, n);
         ok = agent->restore != NULL;
@@ -678,24 +677,6 @@ void rlm_restore_given_up(struct rlm_agent *agent, const int64_t *ids, size_t n_
 
 /* ---- the end of a cell ----------------------------------------------------------------------- */
 
-/* Whether two outputs are the same but for addresses of objects. */
-static bool is_same_output(rlm_str a, rlm_str b)
-{
-    size_t i = 0, k = 0;
-    while (i < a.len && k < b.len && a.ptr[i] == b.ptr[k]) {
-        i++, k++;
-        if (i >= 2 && a.ptr[i - 2] == '0' && a.ptr[i - 1] == 'x') {
-            while (i < a.len && isxdigit((unsigned char)a.ptr[i])) {
-                i++;
-            }
-            while (k < b.len && isxdigit((unsigned char)b.ptr[k])) {
-                k++;
-            }
-        }
-    }
-    return i == a.len && k == b.len;
-}
-
 void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finished *how)
 {
     struct rlm_restore *restore = agent->restore;
@@ -706,7 +687,7 @@ void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finishe
         diverge(agent, "ended without a host call that it had made");
         return;
     }
-    if (!is_same_output(how->output, cell->end->output)) {
+    if (!rlm_is_same_output(how->output, cell->end->output)) {
         rlm_buf_addf(&restore->differ, "%scell %lld", restore->differ.len ? ", " : "",
                      (long long)cell->number);
     }

@@ -1,4 +1,5 @@
 #include "flow/run.h"
+#include "flow/replay.h"
 #include "graph/record.h"
 
 #include <stdarg.h>
@@ -434,13 +435,18 @@ int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **err)
     return 0;
 }
 
-void rlm_run_stop(rlm_run *run)
+void rlm_run_halt(rlm_run *run, const char *reason)
 {
     if (!run->stopping) {
         run->stopping = true;
-        set_text(&run->reason, "interrupted");
+        set_text(&run->reason, reason);
         rlm_run_poke(run);
     }
+}
+
+void rlm_run_stop(rlm_run *run)
+{
+    rlm_run_halt(run, "interrupted");
 }
 
 void rlm_run_free(rlm_run *run)
@@ -485,6 +491,7 @@ void rlm_run_free(rlm_run *run)
         rlm_blobs_free(run->blobs);
     }
     rlm_graph_free(run->root);
+    rlm_replay_free(run->replay);
     free(run->query);
     free(run->output_schema);
     free(run->program);

@@ -53,6 +53,7 @@ struct rlm_past;
 struct rlm_past_cell;
 struct rlm_past_call;
 struct rlm_restore;
+struct rlm_replay;
 
 enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
 
@@ -117,6 +118,10 @@ struct rlm_agent {
     struct rlm_past_cell *interrupted; /* a cell in flight that does not run again */
     struct rlm_past_cell *again;       /* the cell under way was in flight, and has gone on */
     char *recovered;                   /* JSON: what RECOVERED is bound to with the next cell */
+    /* In a replay: see replay.h. `again` is then the cell under way. */
+    bool from_record; /* its calls and output are taken from the record */
+    bool parked;      /* at the end of the record, or at an end that its parent will bring */
+    size_t calls_made, deliveries_made; /* of the cell */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
     size_t known_messages;
@@ -161,6 +166,7 @@ struct rlm_run {
     int reads;                 /* files of directories that are being read on the pool */
     atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     enum rlm_restore_mode restore;
+    struct rlm_replay *replay; /* NULL: a run of its own */
     int64_t earlier_ms; /* in which earlier drives ran the tree */
     uint64_t started_ms;
     rlm_timer *time_limit;
@@ -189,6 +195,8 @@ void rlm_run_emit(rlm_run *run,
                   const struct rlm_node *node,
                   rlm_str text);
 void rlm_run_notice(rlm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Ends the run where it is, for this reason (a literal). */
+void rlm_run_halt(rlm_run *run, const char *reason);
 /* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
 void rlm_run_fail(rlm_run *run, rlm_error *err);
 /* Makes the agent take its next step on the next turn of the loop. */
@@ -223,6 +231,13 @@ void rlm_agent_finish(
     struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
 /* Ends it as "failed". */
 void rlm_agent_fail(struct rlm_agent *agent, rlm_str message);
+/* With the answer that done() was given; `output`: what the cell had printed. */
+void rlm_agent_finish_answered(struct rlm_agent *agent, rlm_str output);
+/* A reply to its turn: becomes a node. */
+void rlm_agent_take_reply(struct rlm_agent *agent,
+                          const struct rlm_chat_reply *reply,
+                          const struct rlm_usage *usage,
+                          int64_t ask);
 /* Lets go of session, calls and model call without a node (a run that is stopped). */
 void rlm_agent_drop(struct rlm_agent *agent);
 void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
@@ -275,6 +290,12 @@ void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
 void rlm_calls_give_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
 /* Forgets every open call and queued result, without a node or a record. */
 void rlm_calls_drop(struct rlm_agent *agent);
+/* Journals a result and queues it for delivery; its texts are copied. */
+void rlm_call_queue_result(struct rlm_agent *agent,
+                           int64_t cell,
+                           const struct rlm_call_result *result);
+/* The first queued results are there, without a session to give them to. */
+void rlm_calls_forget_results(struct rlm_agent *agent, size_t n);
 /* Gives queued results to the session when the agent holds its slot. */
 void rlm_calls_deliver(struct rlm_agent *agent);
 struct rlm_call *rlm_call_new(struct rlm_agent *agent,

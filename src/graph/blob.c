@@ -291,12 +291,8 @@ static int open_memory_sink(struct blob_sink *s, rlm_error **err)
 int rlm_blob_sink_open(rlm_blobs *b, bool in_memory, struct blob_sink *ret_sink, rlm_error **err)
 {
     *ret_sink = (struct blob_sink){.blobs = b, .fd = -1};
-    if (in_memory || !b->directory) {
+    if (in_memory || !b->directory || b->read_only) {
         return open_memory_sink(ret_sink, err);
-    }
-    if (b->read_only) {
-        return rlm_error_set(err, RLM_E_INVAL, "the blobs in %s were opened for reading",
-                             b->directory);
     }
     pthread_mutex_lock(&b->lock);
     uint64_t number = b->next_temporary++;

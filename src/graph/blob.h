@@ -41,8 +41,8 @@ typedef struct rlm_blobs rlm_blobs;
 /* `directory` is made if missing (0700), what a killed process left (temporary and derived files) is
  * removed; NULL: in memory. */
 int rlm_blobs_open(const char *directory, rlm_blobs **ret_blobs, rlm_error **err);
-/* For looking at a run, also one that is being written: makes and removes nothing; a directory that
- * is missing has no blobs. */
+/* For looking at a run, also one that is being written: makes and removes nothing there; a directory
+ * that is missing has no blobs. New blobs are in memory. */
 int rlm_blobs_open_to_view(const char *directory, rlm_blobs **ret_blobs, rlm_error **err);
 /* Another holder of the store, who also frees it: it goes with the last one. Work of the pool outlives
  * those who asked for it. Loop thread only. */

@@ -176,4 +176,4 @@ def test_an_interrupt_ends_the_reading_of_a_file_of_a_directory(start_rlmflow, s
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and b"look at the run with" in err
+    assert process.returncode == 130 and b"go on with" in err

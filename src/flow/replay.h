@@ -1,0 +1,48 @@
+/* Replay: a recorded run once more, without a model, a tool or a file of its inputs.
+ *
+ * The step machine, the parser, the projection of messages, delegation and the answers of agents are
+ * computed again; the model's replies, the answers to other host calls and what ended an agent from
+ * outside (a limit of time, a person, a dead worker) are taken from the record. Cells run again
+ * where their effects stayed inside, or all of them when asked; else their calls and output come
+ * from the record too. Each node is compared with the recorded one at its place.
+ */
+#pragma once
+
+#include "flow/past.h"
+#include "flow/run.h"
+
+struct rlm_replay {
+    struct rlm_past_run *past; /* with the recorded graph */
+    bool execute;              /* cells run whatever their effects were */
+    bool diverged;
+    struct rlm_replay_report report;
+    struct rlm_buf recorded, replayed, what; /* of the first difference */
+    struct rlm_buf agent_id;
+};
+
+void rlm_replay_free(struct rlm_replay *replay);
+/* What the recording says of the sessions of an agent that has just been made; the caller owns it. */
+struct rlm_past *rlm_replay_past(const rlm_run *run, const rlm_graph *g);
+
+/* The recorded node that the agent's next one must be like; NULL: the recording ends here. */
+const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent);
+/* After a node was appended: compares it. False: the run is over. */
+bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node);
+/* What came from outside, and the cell that is taken from the record. True: there is no other step. */
+bool rlm_replay_step(struct rlm_agent *agent);
+/* Instead of asking the model. */
+void rlm_replay_turn(struct rlm_agent *agent, bool final);
+/* Instead of running the code: true when the cell is taken from the record. */
+bool rlm_replay_cell(struct rlm_agent *agent);
+/* A call of a cell. True: it has been dealt with; false: it is to be performed (`launch_subagents`,
+ * `done`). */
+bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call);
+/* An answer to a call has been computed: it must be the recorded one. */
+void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *result);
+/* How many of the first results may be handed over now; they have been put in the recorded order. */
+size_t rlm_replay_deliverable(struct rlm_agent *agent);
+/* What a cell that ran again showed, beside what is recorded: the node to append. NULL: the run is
+ * over. */
+const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node);
+/* A child as it was made: its task must be the recorded one. */
+bool rlm_replay_child(struct rlm_agent *child);
