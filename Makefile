@@ -4,7 +4,7 @@ export PATH := /usr/bin:$(PATH)
 
 BUILD := build
 FUZZ_SECONDS := 60
-BENCHES := exec journal streams engine
+BENCHES := version exec journal streams engine
 MESON_OPTIONS :=
 
 .PHONY: all deps build demo check bench fuzz install clean

@@ -18,7 +18,7 @@
 enum { BATCH = 50, OPENINGS = 15 };
 
 static rlm_loop *loop;
-static const char *python = "python3";
+static const char *python = "/usr/bin/python3";
 
 static void fail(const char *what, const char *why)
 {
