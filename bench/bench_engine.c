@@ -29,7 +29,7 @@ static double cpu_s(int who)
            (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-static void fail(const rlm_error *err)
+__attribute__((noreturn)) static void fail(const rlm_error *err)
 {
     fprintf(stderr, "%s\n", rlm_error_message(err));
     exit(1);

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void fail(const rlm_error *err)
+__attribute__((noreturn)) static void fail(const rlm_error *err)
 {
     fprintf(stderr, "%s\n", rlm_error_message(err));
     exit(1);
