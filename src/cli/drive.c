@@ -163,10 +163,15 @@ static void fill_limits(const struct options *o, struct rlm_limits *l)
 static int make_models(struct machine *m)
 {
     struct drive *d = m->d;
+    sigset_t set;
+    signal_set(&set);
+    /* A script may be a pipe that nobody writes. Nothing is there yet that a signal could leave behind. */
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
     int code = d->make_model(m->loop, d->arg, &m->model);
     if (code == 0 && d->child_model_name) {
         code = d->make_child_model(m->loop, d->arg, &m->child_model);
     }
+    sigprocmask(SIG_BLOCK, &set, NULL);
     return code;
 }
 

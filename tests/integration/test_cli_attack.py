@@ -62,6 +62,23 @@ def test_a_reader_that_does_not_read_cannot_prevent_an_interrupt(workspace, scri
     os.close(reader)
 
 
+@pytest.mark.parametrize("flags", [
+    ["@PIPE", "--model", "script:SCRIPT"], ["go", "--model", "script:PIPE"],
+    ["go", "--model", "script:SCRIPT", "--schema", "PIPE"],
+    ["go", "--model", "script:SCRIPT", "--input", "x=@PIPE"],
+    ["go", "--model", "script:SCRIPT", "--child-model", "script:PIPE"],
+])
+def test_a_pipe_that_nobody_writes_can_be_interrupted(start_rlmflow, scripted_model, tmp_path, flags):
+    os.mkfifo(tmp_path / "pipe")
+    script = scripted_model(says("done(1)")).removeprefix("script:")
+    process = start_rlmflow("run", *[f.replace("PIPE", str(tmp_path / "pipe")).replace("SCRIPT", script)
+                                     for f in flags])
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) in (130, -signal.SIGINT)
+
+
 def test_output_waits_for_a_slow_reader(workspace, scripted_model):
     for blocking in (True, False):
         reader, writer = os.pipe()
