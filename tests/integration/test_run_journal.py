@@ -15,6 +15,7 @@ try:
     await llm_query("to nobody", model="nobody")
 except ValueError as e:
     print(e)
+await asyncio.gather(*(llm_query(f"all {i}", model="nobody") for i in range(4)), return_exceptions=True)
 r = await launch_subagents([
     {"query": "read it", "name": "a", "inputs": {"t": big}},
     {"query": "read it", "name": "b", "inputs": {"t": big[1:]}}])
@@ -176,6 +177,12 @@ def test_deliveries_stand_in_the_order_of_the_answers_not_of_the_calls(journal):
     assert result_of(journal, quick).position < result_of(journal, slow).position
     order = [c for r in journal.all("call_delivered", agent="root", cell=2) for c in r["calls"]]
     assert order.index(quick["call"]) < order.index(slow["call"])
+
+
+def test_results_that_are_delivered_together_are_named_one_by_one(journal):
+    refused = [r["call"] for r in journal.all("call_started", agent="root", cell=2) if str(r["args"]).startswith("['all")]
+    delivered = [r["calls"] for r in journal.all("call_delivered", agent="root", cell=2) if refused[0] in r["calls"]]
+    assert delivered == [refused] and len(refused) == 4
 
 
 def test_children_and_their_launch_stand_in_order(journal):
