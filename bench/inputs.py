@@ -3,8 +3,8 @@
 For each kind of text: from the start of the program to the end of its first cell, which asks for the
 length and then for the time (the rest of the run, which syncs its files, is not in it), beside `cp` +
 `openssl sha256` of as many bytes as that text takes in memory. Then 64 children that get the whole
-text, and what it costs in memory while all of them hold it; then 64 that get slices, beside `split` + `openssl sha256`. Files
-lie in TMPDIR; three rounds by turns, medians.
+text, and what it costs in memory while all of them hold it; then 64 that get slices, beside `split` +
+`openssl sha256`. Files lie in TMPDIR; three rounds by turns, medians.
 """
 import os
 import pathlib
@@ -128,13 +128,16 @@ def pss_of_64_children(proc, here, go):
     """PSS of all workers while the root and its 64 children all hold their inputs: each child says in
     the directory `here` that it has read its text, and ends when `go` exists."""
     try:
-        while proc.poll() is None and len(os.listdir(here)) < 64:
+        deadline = time.monotonic() + 100  # the children's cells may take 120 s
+        while proc.poll() is None and len(os.listdir(here)) < 64 and time.monotonic() < deadline:
             time.sleep(0.05)
         before = workers(proc.pid)
         peak = pss_kib(descendants(proc.pid))
         ready, alive = len(os.listdir(here)), len(before & workers(proc.pid))
         if proc.poll() is not None or ready != 64 or alive < 65:
-            sys.exit(f"inputs.py: {ready} of 64 children were ready and {alive} of 65 workers alive when PSS was read")
+            proc.kill()
+            sys.exit(f"inputs.py: when PSS was read, {ready} of 64 children were ready and {alive} of 65 "
+                     "workers alive")
         return peak
     finally:
         go.touch()

@@ -11,7 +11,8 @@ from workers import interpreters
 CODE = """
 import asyncio, sys
 print(sys.version_info[:3], text.count("x"))
-r, q = await asyncio.gather(launch_subagents([{"query": "work", "inputs": {"part": text[1:]}}] * 2), llm_query("q"))
+specs = [{"query": "work", "inputs": {"part": text[1:]}}] * 2
+r, q = await asyncio.gather(launch_subagents(specs), llm_query("q"))
 write_file("made", r[0])
 try:
     1 / 0
