@@ -4,10 +4,12 @@ export PATH := /usr/bin:$(PATH)
 
 BUILD := build
 FUZZ_SECONDS := 60
-BENCHES := exec journal streams engine
+TORTURE_STEP := 1
+SOAK_RUNS := 200
+BENCHES := version exec journal streams engine
 MESON_OPTIONS :=
 
-.PHONY: all deps build demo check bench fuzz install clean
+.PHONY: all deps build demo check bench fuzz torture soak install clean
 all: build
 
 deps:
@@ -38,9 +40,19 @@ fuzz:
 	@scripts/install-deps ci
 	@scripts/run-fuzz $(FUZZ_SECONDS)
 
+torture:
+	@scripts/install-deps ci
+	@[ -f build-torture/build.ninja ] || meson setup build-torture -Dtorture=true \
+		-Db_sanitize=address,undefined -Db_lundef=false
+	@ninja -C build-torture
+	@scripts/run-torture build-torture $(TORTURE_STEP)
+
+soak: build
+	@scripts/run-soak $(BUILD) $(SOAK_RUNS)
+
 install: build
 	@meson install -C $(BUILD) --no-rebuild
 	@[ -n "$(DESTDIR)" ] || ldconfig
 
 clean:
-	@rm -rf $(BUILD) build-fuzz build-clang build-asan
+	@rm -rf $(BUILD) build-fuzz build-clang build-asan build-torture

@@ -1,13 +1,16 @@
-/* What the engine itself costs: CPU of this process, a turn and a child.
+/* What the engine itself costs: CPU of this process, a turn and a child, with a journal.
  *
- * The model is scripted and has no latency, so what is counted is the engine, the scripted model and
- * the starting of worker processes; the workers' own CPU is not (it is shown beside it). The floor is
- * the CPU that this process spends on starting as many bare `python3 -c pass` processes.
+ * The model is scripted and has no latency, so what is counted is the engine, the scripted model, the
+ * journal (in TMPDIR) and the starting of worker processes, until the run has been freed; the workers'
+ * own CPU is not (it is shown beside it). The floor is the CPU that this process spends on starting as
+ * many bare `python3 -c pass` processes.
  *
- *     bench_engine [CHILDREN=1000] [TURNS=1000]
+ *     bench_engine [CHILDREN=1000] [TURNS=1000] [PYTHON=/usr/bin/python3]
  */
 #include "base/process.h"
 #include "rlmflow.h"
+
+#include "scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +19,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+static const char *python = "/usr/bin/python3";
+
 static double cpu_s(int who)
 {
     struct rusage u;
     getrusage(who, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-static void fail(const rlm_error *err)
+__attribute__((noreturn)) static void fail(const rlm_error *err)
 {
     fprintf(stderr, "%s\n", rlm_error_message(err));
     exit(1);
@@ -33,7 +39,7 @@ struct cost {
     double engine_s, workers_s, wall_s;
 };
 
-static struct cost run(const char *script, const char *journal, int spare, int max_agents, int max_iters)
+static struct cost run(const char *script, int max_agents, int max_iters)
 {
     rlm_loop *loop;
     rlm_model *model;
@@ -51,12 +57,12 @@ static struct cost run(const char *script, const char *journal, int spare, int m
     struct rlm_subprocess_options s = RLM_SUBPROCESS_OPTIONS_INIT;
     struct rlm_flow_options f = RLM_FLOW_OPTIONS_INIT;
     struct rlm_run_options o = RLM_RUN_OPTIONS_INIT;
-    s.spare = spare;
+    s.python = python;
     f.limits.max_agents = max_agents;
     f.limits.max_iters = max_iters;
     f.limits.workers = 64;
     o.query = (struct rlm_str){"go", 2};
-    o.journal = journal;
+    o.journal = scratch_path();
     if (rlm_loop_new(&loop, &err) || rlm_model_new_scripted(loop, path, &model, &err) ||
         rlm_runtime_new_subprocess(loop, &s, &runtime, &err)) {
         fail(err);
@@ -69,17 +75,19 @@ static struct cost run(const char *script, const char *journal, int spare, int m
         rlm_run_wait(r, &err)) {
         fail(err);
     }
-    struct cost cost = {cpu_s(RUSAGE_SELF) - engine, 0, (double)(rlm_now_us() - start) / 1e6};
+    double wall_s = (double)(rlm_now_us() - start) / 1e6;
     if (strcmp(rlm_run_reason(r), "answered") != 0) {
         fprintf(stderr, "%s: %s\n", rlm_run_reason(r), rlm_run_message(r));
         exit(1);
     }
     rlm_run_free(r);
+    struct cost cost = {cpu_s(RUSAGE_SELF) - engine, 0, wall_s};
     rlm_flow_free(flow);
     rlm_runtime_free(runtime);
     rlm_model_free(model);
     rlm_loop_free(loop);
     close(fd);
+    scratch_remove();
     cost.workers_s = cpu_s(RUSAGE_CHILDREN) - workers;
     return cost;
 }
@@ -97,7 +105,7 @@ static double bare_start_us(int n)
 {
     rlm_loop *loop;
     rlm_error *err = NULL;
-    const char *const argv[] = {"python3", "-S", "-c", "pass", NULL};
+    const char *const argv[] = {python, "-S", "-c", "pass", NULL};
     const char *const env[] = {"PATH=/usr/bin:/bin", NULL};
     struct rlm_process_options o = {.argv = argv, .env = env};
     if (rlm_loop_new(&loop, &err)) {
@@ -123,6 +131,7 @@ static double bare_start_us(int n)
 int main(int argc, char **argv)
 {
     int children = argc > 1 ? atoi(argv[1]) : 1000, turns = argc > 2 ? atoi(argv[2]) : 1000;
+    python = argc > 3 ? argv[3] : python;
     char script[2048];
     snprintf(script, sizeof script,
              "@reply agent=root turn=1\n```repl\n"
@@ -130,18 +139,21 @@ int main(int argc, char **argv)
              "done(sum(x == \"x\" for x in r))\n```\n"
              "@reply agent=root.*\n```repl\ndone(\"x\")\n```\n",
              children);
-    struct cost c = run(script, NULL, 0, children + 1, 20);
-    printf("child, one turn (%d, 64 live):   engine %.0f us, worker %.1f ms, wall %.1f ms\n", children,
-           c.engine_s / children * 1e6, c.workers_s / children * 1e3, c.wall_s / children * 1e3);
+    struct cost c = run(script, children + 1, 20);
+    printf("child, one turn (%d, 64 live):   engine %.0f us, worker %.1f ms, wall %.1f ms\n",
+           children, c.engine_s / children * 1e6, c.workers_s / children * 1e3,
+           c.wall_s / children * 1e3);
     printf("  floor: starting a bare python3:   %.0f us of this process\n", bare_start_us(100));
     snprintf(script, sizeof script,
-             "@reply turn=1-%d\n```repl\nprint(1)\n```\n@reply\n```repl\ndone(1)\n```\n", turns - 1);
-    c = run(script, NULL, 0, 10, turns);
+             "@reply turn=1-%d\n```repl\nprint(1)\n```\n@reply\n```repl\ndone(1)\n```\n",
+             turns - 1);
+    c = run(script, 10, turns);
     printf("turn of one agent (%d turns):    engine %.0f us, worker %.0f us, wall %.0f us\n", turns,
            c.engine_s / turns * 1e6, c.workers_s / turns * 1e6, c.wall_s / turns * 1e6);
-    snprintf(script, sizeof script, "@reply turn=1-99\n```repl\nprint(1)\n```\n@reply\n```repl\ndone(1)\n```\n");
-    c = run(script, NULL, 0, 10, 100);
-    printf("turn of one agent (100 turns):     engine %.0f us, worker %.0f us, wall %.0f us\n", c.engine_s / 100 * 1e6,
-           c.workers_s / 100 * 1e6, c.wall_s / 100 * 1e6);
+    snprintf(script, sizeof script,
+             "@reply turn=1-99\n```repl\nprint(1)\n```\n@reply\n```repl\ndone(1)\n```\n");
+    c = run(script, 10, 100);
+    printf("turn of one agent (100 turns):     engine %.0f us, worker %.0f us, wall %.0f us\n",
+           c.engine_s / 100 * 1e6, c.workers_s / 100 * 1e6, c.wall_s / 100 * 1e6);
     return 0;
 }

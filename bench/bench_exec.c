@@ -18,9 +18,9 @@
 enum { BATCH = 50, OPENINGS = 15 };
 
 static rlm_loop *loop;
-static const char *python = "python3";
+static const char *python = "/usr/bin/python3";
 
-static void fail(const char *what, const char *why)
+__attribute__((noreturn)) static void fail(const char *what, const char *why)
 {
     fprintf(stderr, "bench_exec: %s: %s\n", what, why);
     exit(1);
@@ -130,9 +130,10 @@ static void on_died(void *arg, const struct rlm_session_death *how)
     fail("the session died", how->message.ptr);
 }
 
-static void open_session(int64_t seed)
+static void open_session(void)
 {
-    static const struct rlm_session_events events = {on_ready, on_suspended, on_finished, on_died};
+    static const struct rlm_session_events events = {
+        .ready = on_ready, .suspended = on_suspended, .finished = on_finished, .died = on_died};
     struct rlm_session_options o = {
         .blobs = warm.blobs,
         .open_json = RLM_STR("{\"protocol\":1,\"seed\":\"00\",\"agent_id\":\"root\",\"depth\":0,"
@@ -197,7 +198,7 @@ static double opening_ms(int spare)
             wait_ms(300); /* until the next one has imported everything */
         }
         uint64_t start = now_ns();
-        open_session(i);
+        open_session();
         times[i] = now_ns() - start;
         rlm_session_close(warm.session);
     }
@@ -219,7 +220,7 @@ int main(int argc, char **argv)
     }
     start_bare();
     new_runtime(0);
-    open_session(0);
+    open_session();
     for (int i = 0; i < 200; i++) {
         bare_round();
         session_round();

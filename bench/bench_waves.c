@@ -1,20 +1,24 @@
 /* 64 children at once against a model of 50 ms: the engine beside a bare libcurl client.
  *
  * Both make the same two waves of requests to the same server: one request, then N at once. The engine
- * runs the code of the replies in real sessions (workers started ahead), the bare client reads the
- * replies and throws them away. In turns, ROUNDS times; medians and the ratio are printed.
+ * runs the code of the replies in real sessions (workers started ahead) and journals all of it (in
+ * TMPDIR), the bare client reads the replies and throws them away. In turns, ROUNDS times; medians and
+ * the ratio are printed. The engine's time ends when the run has been freed, its journal closed.
  *
- *     bench_waves BASE_URL [CHILDREN=64] [ROUNDS=7]        (bench/waves.py starts the server)
+ *     bench_waves BASE_URL [CHILDREN=64] [ROUNDS=7] [PYTHON=/usr/bin/python3]
+ *                                                          (bench/waves.py starts the server)
  */
 #include "base/loop.h"
 #include "rlmflow.h"
+
+#include "scratch.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void fail(const rlm_error *err)
+__attribute__((noreturn)) static void fail(const rlm_error *err)
 {
     fprintf(stderr, "%s\n", rlm_error_message(err));
     exit(1);
@@ -83,10 +87,11 @@ static double bare(CURLM *multi, const char *base_url, int n)
     filler[sizeof filler - 1] = '\0';
     uint64_t start = rlm_now_us();
     for (int i = 0; i < 2; i++) {
-        snprintf(body, sizeof body,
-                 "{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_tokens\":8192,"
-                 "\"messages\":[{\"role\":\"system\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"Task: %s\"}]}",
-                 filler, i ? "child" : "root");
+        snprintf(
+            body, sizeof body,
+            "{\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"max_tokens\":8192,"
+            "\"messages\":[{\"role\":\"system\",\"content\":\"%s\"},{\"role\":\"user\",\"content\":\"Task: %s\"}]}",
+            filler, i ? "child" : "root");
         wave(multi, base_url, body, i ? n : 1);
     }
     return (double)(rlm_now_us() - start) / 1e3;
@@ -111,27 +116,29 @@ static double engine(rlm_flow *flow, int n)
     rlm_run *run;
     struct rlm_run_options o = RLM_RUN_OPTIONS_INIT;
     o.query = (struct rlm_str){"root", 4};
+    o.journal = scratch_path();
     uint64_t start = rlm_now_us();
     if (rlm_run_start(flow, &o, NULL, NULL, &run, &err) || rlm_run_wait(run, &err)) {
         fail(err);
     }
-    double ms = (double)(rlm_now_us() - start) / 1e3;
     char expected[16];
     snprintf(expected, sizeof expected, "%d", n);
     struct rlm_str answer = rlm_run_answer(run);
     if (answer.len != strlen(expected) || memcmp(answer.ptr, expected, answer.len) != 0) {
-        fprintf(stderr, "the run ended with \"%.*s\" (%s %s)\n", (int)answer.len, answer.ptr, rlm_run_reason(run),
-                rlm_run_message(run));
+        fprintf(stderr, "the run ended with \"%.*s\" (%s %s)\n", (int)answer.len, answer.ptr,
+                rlm_run_reason(run), rlm_run_message(run));
         exit(1);
     }
     rlm_run_free(run);
+    double ms = (double)(rlm_now_us() - start) / 1e3;
+    scratch_remove();
     return ms;
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_waves BASE_URL [CHILDREN] [ROUNDS]\n");
+        fprintf(stderr, "usage: bench_waves BASE_URL [CHILDREN] [ROUNDS] [PYTHON]\n");
         return 2;
     }
     int n = argc > 2 ? atoi(argv[2]) : 64, rounds = argc > 3 ? atoi(argv[3]) : 7;
@@ -146,6 +153,7 @@ int main(int argc, char **argv)
     m.name = "m";
     m.base_url = argv[1];
     s.spare = n + 1;
+    s.python = argc > 4 ? argv[4] : "/usr/bin/python3";
     f.limits.workers = f.limits.max_live = 64;
     if (rlm_loop_new(&loop, &err) || rlm_model_new(loop, &m, &model, &err) ||
         rlm_runtime_new_subprocess(loop, &s, &runtime, &err) ||
@@ -154,7 +162,8 @@ int main(int argc, char **argv)
     }
     curl_global_init(CURL_GLOBAL_DEFAULT);
     CURLM *multi = curl_multi_init();
-    double *ours = calloc((size_t)rounds, sizeof *ours), *theirs = calloc((size_t)rounds, sizeof *theirs);
+    double *ours = calloc((size_t)rounds, sizeof *ours),
+           *theirs = calloc((size_t)rounds, sizeof *theirs);
     settle(loop, 8000);
     engine(flow, n), bare(multi, argv[1], n); /* connections are open after it, for both */
     for (int i = 0; i < rounds; i++) {
@@ -163,7 +172,8 @@ int main(int argc, char **argv)
         ours[i] = engine(flow, n);
     }
     double a = median(ours, rounds), b = median(theirs, rounds);
-    printf("1 + %d requests in two waves: engine %.1f ms, bare libcurl %.1f ms, ratio %.2f\n", n, a, b, a / b);
+    printf("1 + %d requests in two waves: engine %.1f ms, bare libcurl %.1f ms, ratio %.2f\n", n, a,
+           b, a / b);
     curl_multi_cleanup(multi);
     rlm_flow_free(flow);
     rlm_runtime_free(runtime);

@@ -3,8 +3,8 @@
 For each kind of text: from the start of the program to the end of its first cell, which asks for the
 length and then for the time (the rest of the run, which syncs its files, is not in it), beside `cp` +
 `openssl sha256` of as many bytes as that text takes in memory. Then 64 children that get the whole
-text, and what it costs in memory; then 64 that get slices, beside `split` + `openssl sha256`. Files
-lie in TMPDIR; three rounds by turns, medians.
+text, and what it costs in memory while all of them hold it; then 64 that get slices, beside `split` +
+`openssl sha256`. Files lie in TMPDIR; three rounds by turns, medians.
 """
 import os
 import pathlib
@@ -13,7 +13,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 build = pathlib.Path(sys.argv[1]).resolve()
@@ -113,32 +112,60 @@ def pss_kib(pids):
     return total
 
 
+def workers(pid):
+    """The processes below the program that hold a session."""
+    found = set()
+    for below in descendants(pid):
+        try:
+            if b"rlmflow_worker" in open(f"/proc/{below}/cmdline", "rb").read():
+                found.add(below)
+        except OSError:
+            pass
+    return found
+
+
+def pss_of_64_children(proc, here, go):
+    """PSS of all workers while the root and its 64 children all hold their inputs: each child says in
+    the directory `here` that it has read its text, and ends when `go` exists."""
+    try:
+        deadline = time.monotonic() + 100  # the children's cells may take 120 s
+        while proc.poll() is None and len(os.listdir(here)) < 64 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        before = workers(proc.pid)
+        peak = pss_kib(descendants(proc.pid))
+        ready, alive = len(os.listdir(here)), len(before & workers(proc.pid))
+        if proc.poll() is not None or ready != 64 or alive < 65:
+            proc.kill()
+            sys.exit(f"inputs.py: when PSS was read, {ready} of 64 children were ready and {alive} of 65 "
+                     "workers alive")
+        return peak
+    finally:
+        go.touch()
+
+
 def shared(mib):
     source = work / "source"
     fill(source, "The quick brown fox jumps over the lazy dog.\n", mib)
     code = ('r = await launch_subagents([{"query": "q", "inputs": %s}] * 64)\n'
             'done(len(set(r)))')
     reply = "@reply agent=root\n```repl\n%s\n```\n@reply\n```repl\n%s\n```\n"
-    child = 'import time\nn = text.count("fox") if "text" in INPUTS else 0\ntime.sleep(4)\ndone(n)'
     peaks = {}
     for name, inputs in (("without", "{}"), ("with", '{"text": text}')):
-        peak = [0]
+        here, go = work / f"here-{name}", work / f"go-{name}"
+        here.mkdir()
+        child = ('import os, time\nn = text.count("fox") if "text" in INPUTS else 0\n'
+                 f'open(f"{here}/{{os.getpid()}}", "w").close()\n'
+                 f'while not os.path.exists("{go}"): time.sleep(0.05)\ndone(n)')
         proc = subprocess.Popen([build / "rlmflow", "run", "go", "--input", f"text=@{source}", "--model",
                                  script(reply % (code % inputs, child)), "-o", work / f"{name}.rlm", "--quiet",
-                                 "--workers", "64", "--python", "/usr/bin/python3"], stdout=subprocess.PIPE)
-
-        def watch():
-            while proc.poll() is None:
-                peak[0] = max(peak[0], pss_kib(descendants(proc.pid)))
-                time.sleep(0.5)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        proc.communicate()
-        watcher.join()
-        peaks[name] = peak[0]
+                                 "--workers", "64", "--max-live", "65", "--python", "/usr/bin/python3"],
+                                stdout=subprocess.PIPE)
+        peaks[name] = pss_of_64_children(proc, here, go)
+        answer = proc.communicate()[0].strip()
+        if proc.returncode or answer != b"1":  # all 64 have counted the same
+            sys.exit(f"inputs.py: the run of 64 children ended with {proc.returncode}, {answer!r}")
         shutil.rmtree(work / f"{name}.rlm")
-    print(f"64 children that read {mib} MiB: PSS of all workers {peaks['with'] >> 10} MiB, "
+    print(f"64 children that read {mib} MiB, all alive: PSS of all workers {peaks['with'] >> 10} MiB, "
           f"without the input {peaks['without'] >> 10} MiB, so the input costs "
           f"{(peaks['with'] - peaks['without']) / 1024 / mib:.2f} of its size", flush=True)
     source.unlink()

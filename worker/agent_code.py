@@ -11,7 +11,7 @@ def calls_agent(function):
 
 
 def visible(function):
-    """A function of the agent's: as if it were defined in `__main__`, and interrupts may strike in it."""
+    """A function of the agent's: as if defined in `__main__`, and interrupts may strike in it."""
     function.__module__ = "__main__"
     function.__qualname__ = function.__name__
     return calls_agent(function)

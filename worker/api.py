@@ -37,8 +37,8 @@ class Api:
 
     @visible
     def launch_subagents(self, specs):
-        """Starts sub-agents, one for each spec (a dict with "query", ...), and returns their answers
-        in that order; a failed one is a Failure in its place. To be awaited."""
+        """Starts sub-agents, one for each spec (a dict with "query", ...), and returns their
+        answers in that order; a failed one is a Failure in its place. To be awaited."""
         specs = as_list(specs, "launch_subagents(specs) takes a list of specs, not %s; write "
                         "launch_subagents([...])")
         return self.coroutine("launch_subagents", (("specs", specs),), {})
@@ -71,11 +71,12 @@ class Api:
             import inspect
 
             signature = call.__signature__
+            more = signature.parameters.get("more")
             try:
                 values = signature.bind(*args, **kwargs).arguments
             except TypeError as e:
                 raise TypeError("%s() %s" % (name, e)) from None
-            if "more" in values and signature.parameters["more"].kind == inspect.Parameter.VAR_KEYWORD:
+            if more is not None and more.kind == inspect.Parameter.VAR_KEYWORD and "more" in values:
                 values.update(values.pop("more"))
             return make(name, (), values)
 

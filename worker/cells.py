@@ -127,7 +127,8 @@ class Cells:
         last = None
         if tree.body and isinstance(tree.body[-1], _ast.Expr):
             if not guarded or self.names.kept.keys().isdisjoint(stores_of(tree.body[-1])):
-                last = compile(_ast.Expression(tree.body.pop().value), filename, "eval", flags, True)
+                last = _ast.Expression(tree.body.pop().value)
+                last = compile(last, filename, "eval", flags, True)
         if guarded:
             self.names.guard(tree)
         if not tree.body:
@@ -169,7 +170,7 @@ class Cells:
         if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
             sys.stdout, sys.stderr = self.stdout, self.stderr
             notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
-        session.end_cell(error, counted(notes), self.changed_names())
+        session.end_cell(error, counted(notes) if notes else notes, self.changed_names())
 
     def changed_names(self):
         """The members of `finished` that say which names the cell has bound anew, and which it has not

@@ -30,11 +30,11 @@ class HostCallError(Exception):
 
 
 class ToolInterrupted(HostCallError):
-    """A call was under way when the session was interrupted; whether it had an effect is unknown."""
+    """A call was under way when the session was interrupted; it may have had its effect."""
 
 
 class Failure(str):
-    """Stands where a result would: a child or prompt that failed. The text is `[reason: message]`."""
+    """Stands where a result would, for a child or prompt that failed: `[reason: message]`."""
 
     def __new__(cls, reason="", message="", agent_id=""):
         self = super().__new__(cls, "[%s: %s]" % (reason, message))

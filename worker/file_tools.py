@@ -5,7 +5,8 @@ from .agent_code import visible
 
 
 def write_text(path, content, mode):
-    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else bytes(content)
+    is_text = isinstance(content, str)
+    data = content.encode("utf-8", "surrogateescape") if is_text else bytes(content)
     parent = os.path.dirname(path)
     if parent:
         os.makedirs(parent, exist_ok=True)
@@ -38,8 +39,8 @@ def append_file(path, content):
 
 
 def edit_file(path, *edits, replace_all=False):
-    """Applies (old, new) pairs in order; writes nothing unless every `old` is found, once (or any number
-    of times with replace_all=True)."""
+    """Applies (old, new) pairs in order; writes nothing unless every `old` is found, once (or any
+    number of times with replace_all=True)."""
     text = read_file(path)
     for edit in edits:
         if isinstance(edit, str) or len(edit) != 2:
@@ -76,7 +77,7 @@ def line_count(path):
 
 
 def grep(pattern, path=".", *, max_results=50):
-    """Lines that a regular expression matches, as "file:line: text", in sorted order of the files."""
+    """Lines that a regular expression matches, as "file:line: text", the files in sorted order."""
     import re
 
     expression = re.compile(pattern)

@@ -86,7 +86,7 @@ class Channel:
         self.send_frame(kind, *self.send_ahead(payload))
 
     def send_ahead(self, payload):
-        """(payload, flags, stream) of a control frame; what is too large for it goes ahead as a body."""
+        """(payload, flags, stream) of a control frame; a large one goes ahead as a body."""
         if len(payload) <= MAX_CONTROL:
             return payload, 0, 0
         view = memoryview(payload)

@@ -1,4 +1,4 @@
-"""Preparing modules of the standard library for the session when the agent's code brings them in."""
+"""Preparing modules of the standard library for the session when the agent's code imports them."""
 import sys
 
 
@@ -28,7 +28,7 @@ class Imports:
         return None
 
     def watch(self, loader, name):
-        """The module may be looked for and not be imported, or fail; then it is still waited for."""
+        """A module that was looked for and not imported, or that failed, is waited for on."""
         def exec_module(module):
             del loader.exec_module
             loader.exec_module(module)

@@ -7,7 +7,7 @@ SIGNAL = _signal.SIGRTMIN + 7 if hasattr(_signal, "SIGRTMIN") else _signal.SIGUS
 
 
 def install_signals(session):
-    """The handlers raise in the agent's code only, found by walking up from where the signal struck."""
+    """The handlers raise in the agent's code only: they walk up from where the signal struck."""
 
     def agent_is_at_work(frame):
         while frame is not None and frame.f_globals is not globals():

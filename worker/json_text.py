@@ -1,4 +1,4 @@
-"""JSON, read and written with the C parts of the json module, which itself costs an import of `re`."""
+"""JSON, read and written with the C parts of the json module, which itself would import `re`."""
 from _json import encode_basestring_ascii as quote, make_scanner
 
 

@@ -7,7 +7,7 @@ from .reports import show_loop_error
 
 
 def install_asyncio(session, asyncio):
-    """Loops of this process make host calls when they have nothing else to do; asyncio.run nests."""
+    """Loops of this process make host calls when they have nothing else to do; `run` nests."""
     import contextvars
     import functools
     import selectors

@@ -1,12 +1,12 @@
 """The program inside every session: it holds an agent's namespace and runs its cells.
 
 The host starts `python3 -s -u -c STUB RFD WFD` with a cleared environment (PATH, HOME, LANG,
-TZ=UTC, PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from sys.path, reads
-u32 length and so many bytes of source from RFD, and runs that source, the parts of this directory as
-scripts/join-worker.py joins them, in a module of its own with `protocol = (RFD, WFD)`. A host that
-forks warm interpreters runs the source without `protocol`, calls `preload()` once, and
-`serve(RFD, WFD)` in each child. The engine's own workers have a socket as RFD, for it passes
-descriptors, and a pipe as WFD, whose reader wakes sooner.
+TZ=UTC, PYTHONHASHSEED=0). STUB is RLM_WORKER_STUB of src/runtime/stub.h: it takes '' from
+sys.path, reads u32 length and so many bytes of source from RFD, and runs that source, the parts of
+this directory as scripts/join-worker.py joins them, in a module of its own with
+`protocol = (RFD, WFD)`. A host that forks warm interpreters runs the source without `protocol`,
+calls `preload()` once, and `serve(RFD, WFD)` in each child. The engine's own workers have a socket
+as RFD, for it passes descriptors, and a pipe as WFD, whose reader wakes sooner.
 
 The frames are those of docs/protocol.md. Only the standard library, Python 3.8 and newer.
 
@@ -20,9 +20,9 @@ Who does what:
 - Whoever reads the stream holds `Session.reading`: the main thread while idle, while it waits in a
   synchronous host call and while its event loop has nothing to do; the monitor otherwise.
 - An interrupt is a flag, set by the reader. If the reader is the monitor it also sends a signal
-  (SIGRTMIN + 7, so that a SIGINT or SIGALRM handler of the agent's does not stand in the way), every
-  10 ms until the exception has been raised. The handler raises only when the agent's code is at
-  work, never inside the worker's own.
+  (SIGRTMIN + 7, so that a SIGINT or SIGALRM handler of the agent's does not stand in the way),
+  every 10 ms until the exception has been raised. The handler raises only when the agent's code is
+  at work, never inside the worker's own.
 
 A worker starts for every agent, so what its parts import is written in C or loaded by every
 interpreter: `_ast` for `ast`, `_socket` for `socket`, and so on. The rest is imported where it is
@@ -54,7 +54,7 @@ SPARE_AFTER_S = 0.05
 
 class ForkWarning:
     """Matches Python's warning of threads in a process that forks: the monitor is no danger to a
-    child, as it takes no lock that one needs. Stands where warnings would have a compiled pattern."""
+    child, as it takes no lock that one needs. Stands where a compiled pattern would."""
 
     @staticmethod
     def match(text):

@@ -9,10 +9,11 @@ from .descriptors import write_all
 class MappedText:
     """Makes objects of exactly type `str` whose characters are a mapped file.
 
-    An instance of a subclass of `str` holds its characters outside of the object, so its data pointer
-    can be changed. It is made from one character of the same kind, which sets all bits of its state;
-    then data and length are exchanged, the collector forgets it, and its type becomes `str`. It is
-    never freed. All offsets are checked against what must stand there before anything is written.
+    An instance of a subclass of `str` holds its characters outside of the object, so its data
+    pointer can be changed. It is made from one character of the same kind, which sets all bits of
+    its state; then data and length are exchanged, the collector forgets it, and its type becomes
+    `str`. It is never freed. All offsets are checked against what must stand there before anything
+    is written.
     """
 
     SAMPLES = {(1, True): "a", (1, False): "\xe9", (2, False): "\u0101", (4, False): "\U00010001"}
@@ -42,7 +43,7 @@ class MappedText:
         return self.ctypes.c_ssize_t.from_address(id(obj) + offset)
 
     def new(self, fd, chars, width, is_ascii):
-        """The text in a file of `chars` units of `width` bytes; raises where the layout is unknown."""
+        """The text in a file of `chars` units of `width` bytes; raises if the layout is unknown."""
         sample = self.SAMPLES[width, is_ascii]
         kept_class = type("Text", (str,), {"__slots__": ()})
         text = kept_class(sample)

@@ -22,9 +22,9 @@ OUTPUT_FRAME_CHARS = 48 * 1024
 class Monitor:
     """The thread that hears the host in mid-cell, empties the output's pipe and shows output.
 
-    A cell that is soon over costs it nothing: it looks every few milliseconds, and listens to the host
-    if the agent's code has been at work since the last look (`Session.turn` tells). After some looks at
-    nothing it sleeps until the main thread wakes it for the next turn.
+    A cell that is soon over costs it nothing: it looks every few milliseconds, and listens to the
+    host if the agent's code has been at work since the last look (`Session.turn` tells). After some
+    looks at nothing it sleeps until the main thread wakes it for the next turn.
     """
 
     def __init__(self, session):
@@ -62,12 +62,14 @@ class Monitor:
             if turn != session.turn:
                 turn = session.turn
                 quiet_ticks = 0
-                self.doze(TICK_MS)
+                self.wait(TICK_MS)
             elif session.agent_runs:
                 self.listen()
-            else:
+            elif quiet_ticks < QUIET_TICKS:
                 quiet_ticks += 1
-                self.doze(TICK_MS if quiet_ticks < QUIET_TICKS else None)
+                self.wait(TICK_MS)
+            else:
+                self.sleep()
             if session.in_cell:
                 self.look_after_cell()
 
@@ -93,15 +95,17 @@ class Monitor:
         finally:
             self.poll.unregister(stream)
 
-    def doze(self, timeout):
-        if timeout is None:
-            self.sleeping = True
-            if self.session.in_cell:
-                timeout = OUTPUT_MS
-        if timeout == TICK_MS or not self.session.agent_runs:
-            for fd, event in self.poll.poll(timeout):
-                self.handle(fd, event)
+    def sleep(self):
+        """Until the main thread begins a turn. It sets `agent_runs` and then looks at `sleeping`;
+        here it is the other way round, so no turn is slept through."""
+        self.sleeping = True
+        if not self.session.agent_runs:
+            self.wait(OUTPUT_MS if self.session.in_cell else None)
         self.sleeping = False
+
+    def wait(self, timeout_ms):
+        for fd, event in self.poll.poll(timeout_ms):
+            self.handle(fd, event)
 
     def handle(self, fd, event):
         if fd == self.wake_read:

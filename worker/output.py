@@ -25,7 +25,7 @@ def lenient_decoder():
 
 
 class Output:
-    """What cells print: the first half of the limit, then a ring of the tail. Any thread may add."""
+    """What cells print: the first half of the limit, then a tail. Any thread may add."""
 
     def __init__(self):
         self.lock = _thread.RLock()

@@ -32,7 +32,7 @@ def flush_files():
 class Session:
     """State that the threads share. `lock` guards the word and the calls.
 
-    The worker has the word from a `start` or `resume` until it answers with `suspended` or `finished`.
+    The worker has the word from a `start` or `resume` until its `suspended` or `finished`.
     """
 
     def __init__(self, rfd, wfd):

@@ -105,12 +105,13 @@ const struct command cmd_run = {
     .description =
         "QUERY is the task, @FILE that holds it, or - for stdin.\n"
         "\n"
-        "The answer goes to stdout alone, everything else to stderr. Exit codes: 0 answered, 1 the run\n"
-        "failed or hit a limit, 2 bad usage, 130 interrupted.\n"
+        "The answer goes to stdout alone, everything else to stderr. Exit codes: 0 answered; 1 the run\n"
+        "failed or hit a limit, or its answer could not be printed; 2 bad usage: what was given was refused\n"
+        "before the first model call; 130 interrupted.\n"
         "\n"
         "Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY; a local server needs none. Every flag but\n"
         "those of a single run can stand in the environment (RLMFLOW_MAX_DEPTH=3) or in rlmflow.toml\n"
-        "(max_depth = 3). Numbers take k and M, times ms, s, m and h.\n",
+        "(max_depth = 3). Numbers take k and M, times ms, s, m and h, sizes k, m and g.\n",
     .example = "  rlmflow run \"Which host has most errors?\" --input log=@/var/log/syslog \\\n"
                "      --model gpt-5-mini --max-cost 0.50 --max-time 10m\n",
     .min_arguments = 1,

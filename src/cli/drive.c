@@ -194,12 +194,17 @@ static void fill_limits(const struct options *o, struct rlm_limits *l)
 static int make_models(struct machine *m)
 {
     struct drive *d = m->d;
+    sigset_t set;
+    signal_set(&set);
+    /* A script may be a pipe that nobody writes. Nothing is there yet that a signal could leave behind. */
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
     int code = d->make_model
                    ? d->make_model(m->loop, &m->model)
                    : models_new(m->loop, d->options, d->provider, d->model_name, &m->model);
     if (code == 0 && d->child_model_name) {
         code = models_new(m->loop, d->options, d->provider, d->child_model_name, &m->child_model);
     }
+    sigprocmask(SIG_BLOCK, &set, NULL);
     return code;
 }
 

@@ -41,10 +41,13 @@ live *live_new(bool quiet, const char *log_path)
     l->color = l->tree && !getenv("NO_COLOR");
     l->started_ms = now_ms();
     if (log_path) {
-        int fd = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        /* A pipe without a reader is refused, and one that is full loses lines: nothing waits for it. */
+        int fd =
+            open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
         l->log = fd < 0 ? NULL : fdopen(fd, "a");
         if (!l->log) {
-            text_complain("--log-file %s: %s", log_path, strerror(errno));
+            text_complain("--log-file %s: %s", log_path,
+                          errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
             free(l);
             return NULL;
         }

@@ -233,6 +233,10 @@ static bool is_trusted(const char *path)
     if (stat(path, &st) < 0) {
         return true;
     }
+    if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) { /* of a directory reading complains */
+        text_complain("%s is not read: it is no file", path);
+        return false;
+    }
     if ((st.st_uid == geteuid() || st.st_uid == 0) && !(st.st_mode & S_IWOTH)) {
         return true;
     }

@@ -4,14 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct {
     FILE *stream;
-    int problem; /* errno of the first write that failed */
+    FILE *messages; /* stderr */
+    int problem;    /* errno of the first write that failed */
     bool told;
+    bool hurried;       /* an interrupt found a message waiting for its reader */
     bool pipe_is_error; /* SIGPIPE was ignored by whoever started us */
 } output;
 
@@ -27,19 +31,57 @@ static void open_standard_descriptors(void)
     }
 }
 
-static ssize_t put(void *cookie, const char *bytes, size_t len)
+static bool is_interrupted(void)
 {
-    size_t done = 0;
-    while (done < len && !output.problem) {
-        ssize_t n = write(1, bytes + done, len - done);
+    sigset_t pending;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+            sigismember(&pending, SIGHUP) == 1);
+}
+
+/* Writes all. A reader that does not read holds the program up, but a signal that waits until the loop
+ * turns (drive_block_signals) ends that: nobody may be unable to interrupt. Returns 0 or an errno value. */
+static int write_all(int fd, const char *bytes, size_t len, bool patient)
+{
+    enum { LOOK_MS = 100, PIECE = 4096 /* PIPE_BUF: what poll promises room for */ };
+    struct stat st;
+    bool pipe = fstat(fd, &st) == 0 && !S_ISREG(st.st_mode);
+    while (len) {
+        struct pollfd ready = {.fd = fd, .events = POLLOUT};
+        if (poll(&ready, 1, patient ? LOOK_MS : 0) == 0) {
+            if (!patient || is_interrupted()) {
+                return EINTR;
+            }
+            continue;
+        }
+        ssize_t n = write(fd, bytes, pipe && len > PIECE ? PIECE : len);
         if (n >= 0) {
-            done += (size_t)n;
-        } else if (errno != EINTR) {
-            output.problem = errno;
+            bytes += n;
+            len -= (size_t)n;
+        } else if (errno != EINTR && errno != EAGAIN) {
+            return errno;
         }
     }
+    return 0;
+}
+
+static ssize_t put(void *cookie, const char *bytes, size_t len)
+{
+    if (!output.problem) {
+        output.problem = write_all(1, bytes, len, true);
+    }
     errno = output.problem;
-    return (ssize_t)done;
+    return output.problem ? 0 : (ssize_t)len;
+}
+
+/* What cannot be told is told to nobody. */
+static ssize_t put_message(void *cookie, const char *bytes, size_t len)
+{
+    /* Once interrupted, what follows does not wait either. */
+    if (write_all(2, bytes, len, !output.hurried) == EINTR) {
+        output.hurried = true;
+    }
+    return (ssize_t)len;
 }
 
 void output_begin(void)
@@ -58,6 +100,11 @@ void output_begin(void)
     }
     setvbuf(output.stream, NULL, isatty(1) ? _IOLBF : _IOFBF, BUFSIZ);
     stdout = output.stream;
+    output.messages = fopencookie(NULL, "w", (cookie_io_functions_t){.write = put_message});
+    if (output.messages) {
+        setvbuf(output.messages, NULL, _IONBF, 0);
+        stderr = output.messages;
+    }
 }
 
 bool output_failed(void)

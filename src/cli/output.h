@@ -9,7 +9,7 @@
 
 #include <stdbool.h>
 
-/* First of all: opens what is missing of the standard descriptors and takes stdout over. */
+/* First of all: opens what is missing of the standard descriptors and takes stdout and stderr over. */
 void output_begin(void);
 /* Writes what is buffered. True once something could not be written. */
 bool output_failed(void);

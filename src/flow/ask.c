@@ -147,9 +147,13 @@ static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error
 
 /* ---- settling ---- */
 
-/* Ends the attempt under way in the ledger. The reply to a turn becomes a node, which settles it in the
- * journal: so no reply is ever paid for and not kept. False: the run has failed. */
-static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply *reply)
+/* Ends the attempt under way in the ledger; `ended`: by an event of its chat, which is still being told.
+ * The reply to a turn becomes a node, which settles it in the journal: so no reply is ever paid for
+ * and not kept. False: the run has failed. */
+static bool settle(struct rlm_ask *ask,
+                   struct rlm_usage *usage,
+                   const struct rlm_chat_reply *reply,
+                   bool ended)
 {
     rlm_run *run = ask->run;
     struct rlm_flow_model *model = ask->options.model;
@@ -161,7 +165,11 @@ static bool settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rl
                        " were expected; its bound is raised by that ratio from now on",
                        rlm_model_name(model->model), usage->input_tokens, ask->held.input_tokens);
     }
-    rlm_run_drop_chat(run, ask->chat);
+    if (ended) {
+        rlm_run_drop_chat(run, ask->chat); /* the caller still needs what the chat holds */
+    } else {
+        rlm_chat_free(ask->chat); /* no event may come to an ask that is gone */
+    }
     ask->chat = NULL;
     run->asks_in_flight--;
     if (reply && ask->options.turn) {
@@ -194,7 +202,7 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .text_bytes = ask->text_bytes,
         };
         struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
-        settle(ask, &usage, NULL);
+        settle(ask, &usage, NULL, false);
     } else if (ask->unsent) {
         settle_unsent(ask);
     }
@@ -209,13 +217,14 @@ static void chat_delta(void *arg, rlm_str text, uint64_t pieces)
     struct rlm_ask *ask = arg;
     ask->pieces = pieces;
     ask->text_bytes += text.len;
-    if (ask->options.turn && text.len) {
-        rlm_run_emit(ask->run, RLM_EVENT_DELTA, ask->options.agent->graph, NULL, text);
-    }
     /* A server that goes on past its limit is cut. */
     struct rlm_traffic traffic = {.pieces = pieces, .text_bytes = ask->text_bytes};
     if (rlm_ledger_overrun(&ask->held, &traffic)) {
         rlm_chat_cut(ask->chat);
+    }
+    /* The last, since whoever sees it may end the agent, and the ask with it. */
+    if (ask->options.turn && text.len) {
+        rlm_run_emit(ask->run, RLM_EVENT_DELTA, ask->options.agent->graph, NULL, text);
     }
 }
 
@@ -231,7 +240,7 @@ static void chat_done(void *arg, const struct rlm_chat_reply *reply)
     if (ask->options.turn) {
         ask->options.agent->last_affordable = ask->held.shrunk;
     }
-    if (!settle(ask, &usage, reply)) {
+    if (!settle(ask, &usage, reply, true)) {
         return;
     }
     if (ask->options.turn) {
@@ -292,7 +301,7 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
     struct rlm_ask *ask = arg;
     struct rlm_flow_model *model = ask->options.model;
     struct rlm_usage usage = usage_of_failure(ask, f);
-    if (!settle(ask, &usage, NULL)) {
+    if (!settle(ask, &usage, NULL, true)) {
         return;
     }
     rlm_error *err = NULL;

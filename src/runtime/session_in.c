@@ -227,7 +227,7 @@ static int ready(rlm_session *s, rlm_str payload)
     return 0;
 }
 
-/* Output so far, kept for the case that the worker dies; pieces of it add up. */
+/* Output so far, kept for the case that the worker dies; it replaces what came before. */
 static int output(rlm_session *s, const rlm_json *message, rlm_error **err)
 {
     if (rlm_json_int(rlm_json_get(message, "cell"), -1) != s->cell) {

@@ -5,6 +5,7 @@ directory is `build` in the root of the source tree, or RLMFLOW_BUILD.
 """
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,10 +16,30 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from program import Workspace, become_subreaper, script_text  # noqa: E402
 from server import ModelServer  # noqa: E402
+from workers import interpreters  # noqa: E402
+
+OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are for
 
 
 def pytest_configure(config):
     become_subreaper()
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says on which interpreters workers were tested, and which are not here: the tests take those
+    there are, and a machine with few of them must not look like one with all."""
+    versions = {}
+    for path in interpreters():
+        asked = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:3], sep='.')"],
+                               capture_output=True, text=True)
+        versions[asked.stdout.strip()] = path
+    minors = {int(version.split(".")[1]) for version in versions}
+    missing = [f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor not in minors]
+    terminalreporter.write_line("workers were tested with Python " + ", ".join(
+        f"{version} ({path})" for version, path in
+        sorted(versions.items(), key=lambda v: [int(n) for n in v[0].split(".")])))
+    if missing:
+        terminalreporter.write_line(f"workers were NOT tested with Python {', '.join(missing)}: not installed here")
 
 
 @pytest.fixture(scope="session")

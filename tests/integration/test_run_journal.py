@@ -15,10 +15,12 @@ try:
     await llm_query("to nobody", model="nobody")
 except ValueError as e:
     print(e)
+await asyncio.gather(*(llm_query(f"all {i}", model="nobody") for i in range(4)), return_exceptions=True)
 r = await launch_subagents([
     {"query": "read it", "name": "a", "inputs": {"t": big}},
     {"query": "read it", "name": "b", "inputs": {"t": big[1:]}}])
-slow, quick = asyncio.create_task(llm_query("slow", model="default")), asyncio.create_task(llm_query("quick"))
+slow = asyncio.create_task(llm_query("slow", model="default"))
+quick = asyncio.create_task(llm_query("quick"))
 print(r, await quick, await slow)
 """
 DIE = "import os; os._exit(3)"
@@ -178,6 +180,13 @@ def test_deliveries_stand_in_the_order_of_the_answers_not_of_the_calls(journal):
     assert order.index(quick["call"]) < order.index(slow["call"])
 
 
+def test_results_that_are_delivered_together_are_named_one_by_one(journal):
+    where = {"agent": "root", "cell": 2}
+    refused = [r["call"] for r in journal.all("call_started", **where) if "all " in str(r["args"])]
+    delivered = [r["calls"] for r in journal.all("call_delivered", **where) if refused[0] in r["calls"]]
+    assert delivered == [refused] and len(refused) == 4
+
+
 def test_children_and_their_launch_stand_in_order(journal):
     launch = journal.one("call_started", name="launch_subagents")
     children = journal.all("child")
@@ -255,8 +264,8 @@ def test_facts_of_blobs_come_before_what_names_them(journal):
         elif r.kind == "run":
             at_start = named
         else:
-            assert at_start <= known or r.kind == "input_list", "a record before the facts of the run's inputs"
-            own = {v["$blob"] for v in r.members.values() if isinstance(v, dict) and "$blob" in v and "size" in v}
+            assert at_start <= known or r.kind == "input_list", f"{r} before the facts of the run's inputs"
+            own = {v["$blob"] for v in r.members.values() if isinstance(v, dict) and {"$blob", "size"} <= set(v)}
             assert named - own <= known, r
     assert len(known) >= 2
 

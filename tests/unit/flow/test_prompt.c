@@ -3,6 +3,8 @@
 #include "graph/graph.h"
 #include "harness.h"
 
+#include <ctype.h>
+
 /* An agent made by hand: what prompts read is the flow, the graph's task, and blobs. */
 static rlm_flow flow = {.limits = RLM_LIMITS_INIT};
 static rlm_run run = {.flow = &flow};
@@ -73,12 +75,45 @@ static const char *task_with_text(rlm_str text, bool as_blob)
 
 static const char look[] = "The first one only looks at the inputs";
 
-/* English and code are about 4 bytes a token in the vocabularies of today's models; the bound is 900
- * tokens. */
-TEST(the_system_prompt_is_short)
+/* At most so many tokens of a vocabulary of today's models, without one at hand. Their pre-tokenizers
+ * cut a text into words (with the space before them), numbers, runs of punctuation and white space;
+ * no token spans two of these. Taken as one token: six letters of a word (the common English words
+ * are one token whatever their length), each digit and each punctuation mark (many pairs and triples
+ * of them are one), each run of white space but the one space that belongs to what follows. */
+static size_t most_tokens(const char *text)
 {
-    CHECK(strlen(system_prompt(0)) < 3600);
-    CHECK(strlen(system_prompt(2)) < strlen(system_prompt(0)));
+    size_t tokens = 0;
+    for (const char *p = text; *p;) {
+        size_t letters = 0;
+        while (isalpha((unsigned char)p[letters])) {
+            letters++;
+        }
+        if (letters) {
+            tokens += (letters + 5) / 6;
+            p += letters;
+        } else if (isspace((unsigned char)*p)) {
+            size_t blanks = strspn(p, " \n");
+            tokens += blanks > 1 || *p == '\n';
+            p += blanks;
+        } else {
+            CHECK(isprint((unsigned char)*p));
+            tokens++;
+            p++;
+        }
+    }
+    return tokens;
+}
+
+TEST(the_count_of_tokens_is_an_upper_bound)
+{
+    CHECK_INT(most_tokens("Reply with one block."), 5);
+    CHECK_INT(most_tokens("summarising 12.1mm\n\n    if x"), 2 + 5 + 1 + 1 + 1);
+}
+
+TEST(the_system_prompt_has_at_most_900_tokens)
+{
+    CHECK(most_tokens(system_prompt(0)) <= 900);
+    CHECK(most_tokens(system_prompt(2)) < most_tokens(system_prompt(0)));
 }
 
 TEST(it_has_one_example_that_looks_first_and_then_answers)

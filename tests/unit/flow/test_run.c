@@ -272,6 +272,28 @@ TEST(the_whole_run_is_terminated)
     teardown(&s);
 }
 
+static void terminate_at_first_text(void *arg, rlm_run *run, const struct rlm_event *e)
+{
+    struct seen *seen = arg;
+    if (e->type == RLM_EVENT_DELTA) {
+        seen->children++;
+        CHECK_INT(rlm_run_terminate(run, NULL, NULL), 0);
+    }
+}
+
+TEST(whoever_sees_a_piece_of_a_reply_may_end_the_run)
+{
+    static const struct rlm_run_events events = {.event = terminate_at_first_text, .ended = ended};
+    struct setup s =
+        setup("@reply\nmany words of a reply that is long enough\n", defaults);
+    struct seen seen = {0};
+    start(&s, NULL, &events, &seen);
+    finish(&s, "terminated", "");
+    CHECK_INT(seen.children, 1); /* nothing comes of a call that was given up */
+    CHECK_INT(seen.ended, 1);
+    teardown(&s);
+}
+
 TEST(max_time_ends_every_agent_with_that_reason)
 {
     struct rlm_limits limits = defaults;
