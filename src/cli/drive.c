@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* A stop that takes longer than this is cut short: people were promised two seconds. */
-enum { STOP_MS = 1500 };
+enum { STOP_MS = 1500, MOST_LINES = 20, MOST_COLUMNS = 200 };
 
 /* Everything that lives as long as the run; made and freed in this order. */
 struct machine {
@@ -191,6 +191,20 @@ static void fill_limits(const struct options *o, struct rlm_limits *l)
     l->max_input_bytes = options_number(o, OPT_MAX_INPUT_SIZE);
 }
 
+/* For a replay: names without servers. */
+static int name_models(struct machine *m)
+{
+    struct drive *d = m->d;
+    const char *name = d->model_name ? d->model_name : "default";
+    rlm_error *err = NULL;
+    if (rlm_model_new_recorded(m->loop, name, &m->model, &err) < 0 ||
+        (d->child_model_name &&
+         rlm_model_new_recorded(m->loop, d->child_model_name, &m->child_model, &err) < 0)) {
+        return text_fail(err);
+    }
+    return 0;
+}
+
 static int make_models(struct machine *m)
 {
     struct drive *d = m->d;
@@ -279,6 +293,17 @@ static int resume(struct machine *m)
     int code = rlm_flow_resume(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
     free(program);
     return code;
+}
+
+static int replay(struct machine *m)
+{
+    struct drive *d = m->d;
+    struct rlm_replay_options r = RLM_REPLAY_OPTIONS_INIT;
+    rlm_error *err = NULL;
+    d->path = text_copy(d->replay);
+    r.journal = d->path;
+    r.execute = options_on(d->options, OPT_EXECUTE);
+    return rlm_flow_replay(m->flow, &r, &events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
 }
 
 static int start(struct machine *m)
@@ -433,6 +458,63 @@ static int exit_code(struct machine *m)
     return error && !root ? text_exit_code(error) : EXIT_FAILED;
 }
 
+/* The lines of a text from `first` on to `end`, each with a mark. */
+static void say_lines(struct rlm_str text, char mark)
+{
+    size_t at = 0;
+    for (int shown = 0; at < text.len && shown < MOST_LINES; shown++) {
+        const char *end = memchr(text.ptr + at, '\n', text.len - at);
+        size_t len = end ? (size_t)(end - text.ptr) - at : text.len - at;
+        text_say("  %c %.*s", mark, len > MOST_COLUMNS ? MOST_COLUMNS : (int)len, text.ptr + at);
+        at += len + 1;
+    }
+    if (at < text.len) {
+        text_say("  %c ...", mark);
+    }
+}
+
+/* Where two texts part: the line before, then what each has. */
+static void say_difference(struct rlm_str a, struct rlm_str b)
+{
+    size_t same = 0, line = 0, before = 0;
+    while (same < a.len && same < b.len && a.ptr[same] == b.ptr[same]) {
+        if (a.ptr[same++] == '\n') {
+            before = line;
+            line = same;
+        }
+    }
+    say_lines((struct rlm_str){a.ptr + before, line - before}, ' ');
+    say_lines((struct rlm_str){a.ptr + line, a.len - line}, '-');
+    say_lines((struct rlm_str){b.ptr + line, b.len - line}, '+');
+}
+
+static int report_replay(struct machine *m)
+{
+    const struct rlm_replay_report *r = rlm_run_replay_report(m->run);
+    const char *reason = rlm_run_reason(m->run);
+    if (r->diverged) {
+        char cell[40] = "";
+        if (r->cell) {
+            snprintf(cell, sizeof cell, ", cell %lld", (long long)r->cell);
+        }
+        text_say("differs: %s, turn %d%s: %s", r->agent_id, r->turn, cell, r->what);
+        say_difference(r->recorded, r->replayed);
+        return EXIT_FAILED;
+    }
+    if (strcmp(reason, "failed") == 0 && *rlm_run_message(m->run)) {
+        text_complain("the replay failed: %s", rlm_run_message(m->run));
+    }
+    if (r->outputs_differ) {
+        text_say("%zu cell%s printed something else; the first is cell %lld of %s",
+                 r->outputs_differ, r->outputs_differ == 1 ? "" : "s",
+                 (long long)r->first_output_cell, r->first_output_agent_id);
+    }
+    text_say("%s: %zu steps and %zu host calls are as recorded; %zu cells ran, %zu did not", reason,
+             r->nodes, r->calls, r->cells_run, r->cells_not_run);
+    bool differs = r->outputs_differ && !options_on(m->d->options, OPT_IGNORE_OUTPUT);
+    return differs ? EXIT_FAILED : EXIT_ANSWERED;
+}
+
 static int run_to_the_end(struct machine *m)
 {
     int code = 0;
@@ -440,6 +522,9 @@ static int run_to_the_end(struct machine *m)
         code = turn(m);
     }
     live_end(m->live, m->run);
+    if (code == 0 && m->d->replay) {
+        return m->interrupted ? EXIT_INTERRUPTED : report_replay(m);
+    }
     if (code == 0) {
         print_answer(m);
         print_summary(m);
@@ -462,13 +547,15 @@ static int make_and_run(struct machine *m)
     if (rlm_loop_new(&m->loop, &err) < 0) {
         return text_fail(err);
     }
-    int code = make_models(m);
+    int code = m->d->replay ? name_models(m) : make_models(m);
     code = code ? code : check_session(m);
     code = code ? code : make_runtime(m);
     code = code ? code : make_flow(m);
-    if (code == 0) {
+    if (code == 0 && !m->d->replay) {
         warn_of_spending(m);
-        code = m->d->resume ? resume(m) : start(m);
+    }
+    if (code == 0) {
+        code = m->d->replay ? replay(m) : m->d->resume ? resume(m) : start(m);
     }
     return code ? code : run_to_the_end(m);
 }

@@ -16,6 +16,7 @@ struct drive {
     int (*make_model)(rlm_loop *loop, rlm_model **ret_model); /* NULL: the settings name it */
     const char *child_model_name; /* NULL: sub-agents use the same model */
     const char *resume;           /* a run that goes on, with `query` if it has one; NULL: a new one */
+    const char *replay;           /* a run that is replayed, or NULL */
     enum rlm_restore_mode restore; /* of that */
     char *path;                   /* set by drive_run: where the run is kept; the caller frees it */
 };

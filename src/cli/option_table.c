@@ -10,7 +10,7 @@ static const char *const runtimes[] = {"subprocess", NULL};
 enum {
     SETTINGS = FOR_RUN | FOR_RESUME | FOR_CONFIG,
     ANYWHERE = FOR_RUN | FOR_RESUME | FOR_CONFIG | FOR_DOCTOR,
-    SHOWN = FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_CONFIG,
+    SHOWN = FOR_RUN | FOR_RESUME | FOR_REPLAY | FOR_DEMO | FOR_CONFIG,
 };
 
 #define COUNT(option_name, commands_, fallback_, help_)                                 \
@@ -81,7 +81,8 @@ const struct option option_table[OPT_COUNT] = {
         .help = "where agent code runs. subprocess: a plain child process without isolation, which can do "
                 "what you can do", .commands = SETTINGS},
     [OPT_PYTHON] = {.name = "python", .group = "session", .argument = "PATH", .fallback = "python3",
-        .help = "the interpreter of the sessions, 3.8 or newer", .commands = ANYWHERE | FOR_DEMO},
+        .help = "the interpreter of the sessions, 3.8 or newer",
+        .commands = ANYWHERE | FOR_REPLAY | FOR_DEMO},
     [OPT_CWD] = {.name = "cwd", .group = "session", .argument = "DIR",
         .help = "the working directory of the sessions; without it the current one", .commands = SETTINGS},
     [OPT_COLLECT] = {.name = "collect", .group = "session", .argument = "DIR",
@@ -118,6 +119,13 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_CUT] = {.name = "cut", .group = "result", .kind = OPTION_SWITCH,
         .help = "where the run's journal is damaged before its end: give up what stands behind that",
         .commands = FOR_RESUME, .only_flag = true},
+    [OPT_EXECUTE] = {.name = "execute", .group = "replay", .kind = OPTION_SWITCH,
+        .help = "run all code again; without it code that could change things outside its session is not "
+                "run, and its output is taken from the record",
+        .commands = FOR_REPLAY, .only_flag = true},
+    [OPT_IGNORE_OUTPUT] = {.name = "ignore-output", .group = "replay", .kind = OPTION_SWITCH,
+        .help = "code that prints something else is listed, and no difference",
+        .commands = FOR_REPLAY, .only_flag = true},
     [OPT_MAX_INPUT_SIZE] = {.name = "max-input-size", .group = "limits", .kind = OPTION_SIZE,
         .argument = "SIZE", .fallback = "4g",
         .help = "of one input, or of one file of a directory that is an input", .commands = SETTINGS},

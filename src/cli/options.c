@@ -409,7 +409,7 @@ static bool is_kept(const struct options *o, enum option_id id)
     const struct option *option = &option_table[id];
     const struct setting *s = &o->settings[id];
     if (!(option->commands & FOR_RESUME) || option->only_flag || !s->value ||
-        s->source == FROM_DEFAULT) {
+        strcmp(option->group, "result") == 0 || s->source == FROM_DEFAULT) {
         return false;
     }
     for (size_t i = 0; s->values[i]; i++) {
@@ -502,7 +502,7 @@ int options_parse(const struct command *command, int argc, char **argv, struct o
                       command->name, command->usage, command->name);
         return EXIT_USAGE;
     }
-    if (command->bit & (FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_DOCTOR | FOR_CONFIG)) {
+    if (command->bit & (FOR_RUN | FOR_RESUME | FOR_REPLAY | FOR_DEMO | FOR_DOCTOR | FOR_CONFIG)) {
         r = use_environment(o);
         if (r == 0) {
             r = use_file(o);

@@ -51,6 +51,8 @@ enum option_id {
     OPT_MAX_AGENTS,
     OPT_RESTORE,
     OPT_CUT,
+    OPT_EXECUTE,
+    OPT_IGNORE_OUTPUT,
     OPT_MAX_INPUT_SIZE,
     OPT_OUTPUT,
     OPT_SYNC,
@@ -92,6 +94,7 @@ enum command_bit {
     FOR_CONFIG = 16,
     FOR_VERSION = 32,
     FOR_RESUME = 64,
+    FOR_REPLAY = 128,
 };
 
 struct option {

@@ -326,8 +326,7 @@ static void finish_at_limit(struct rlm_agent *agent, const char *reason)
     rlm_agent_finish(agent, reason, RLM_STR(""), RLM_STR(""), rlm_str_of(text));
 }
 
-/* The first launch all of whose children have ended; 0: none. */
-static int64_t ended_launch(const struct rlm_agent *agent)
+int64_t rlm_agent_ended_launch(const struct rlm_agent *agent)
 {
     for (size_t i = 0; i < agent->calls.len; i++) {
         const struct rlm_call *call = agent->calls.items[i];
@@ -359,7 +358,7 @@ void rlm_agent_step(struct rlm_agent *agent)
     struct rlm_open_calls open = {
         .cell = agent->cell_open,
         .asking = agent->ask != NULL,
-        .ended_launch = ended_launch(agent),
+        .ended_launch = rlm_agent_ended_launch(agent),
     };
     struct rlm_account account = {.refused = agent->refused,
                                   .last_affordable = agent->last_affordable};

@@ -377,6 +377,7 @@ static int turn_asked(struct reading *r, const rlm_json *record, rlm_error **err
         ask->messages = strtoull(hash.len ? hash.ptr : "0", NULL, 16);
         ask->final = rlm_json_bool(rlm_json_get(record, "final"), false);
         ask->turns_dropped = (int)number(record, "dropped");
+        ask->drive = r->past->drives.len - 1;
     }
     return result;
 }
@@ -435,20 +436,18 @@ static int settled(struct reading *r, const rlm_json *record, rlm_error **err)
 
 /* ---- drives ---------------------------------------------------------------------------------- */
 
-static int drive_began(struct reading *r, bool first, const rlm_json *record, rlm_error **err)
+static int drive_began(struct reading *r, const rlm_json *record, rlm_error **err)
 {
+    struct rlm_limits *limits = rlm_vec_push(&r->past->drives);
+    if (!limits) {
+        return rlm_error_nomem(err);
+    }
+    *limits = (struct rlm_limits)RLM_LIMITS_INIT;
+    rlm_record_get_limits(rlm_json_get(record, "options"), limits);
     r->began_us = number(record, "t");
     r->earlier_ms = number(record, "elapsed_ms");
     r->past->has_ended = false;
-    const rlm_json *options = rlm_json_get(record, "options");
-    if (!rlm_json_is(options, RLM_JSON_OBJECT)) {
-        return 0;
-    }
-    int result = keep_json(r->past->arena, options, &r->past->options, err);
-    if (first) {
-        r->past->first_options = r->past->options;
-    }
-    return result;
+    return 0;
 }
 
 static int input_list(struct reading *r, rlm_str payload, rlm_error **err)
@@ -498,7 +497,7 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
     switch (kind) {
     case RLM_RECORD_RUN:
     case RLM_RECORD_RESUMED:
-        result = drive_began(r, kind == RLM_RECORD_RUN, record, err);
+        result = drive_began(r, record, err);
         break;
     case RLM_RECORD_INPUT_LIST:
         result = input_list(r, payload, err);
@@ -688,6 +687,7 @@ void rlm_past_free(struct rlm_past_run *past)
     rlm_graph_free(past->root);
     free(past->lost_asks.items);
     free(past->input_lists.items);
+    free(past->drives.items);
     rlm_arena_free(past->arena);
     free(past);
 }

@@ -79,6 +79,7 @@ struct rlm_past_ask {
     uint64_t messages; /* hash of the messages */
     bool final;
     int turns_dropped;
+    size_t drive; /* in which it was asked */
 };
 
 /* A model call that was reserved and never settled: its reply is lost, but may have been billed. */
@@ -93,8 +94,7 @@ struct rlm_past_run {
     struct rlm_map agents; /* agent id -> struct rlm_past */
     RLM_VEC(struct rlm_lost_ask) lost_asks;
     RLM_VEC(rlm_str) input_lists; /* payloads of INPUT_LIST records */
-    rlm_str options;              /* JSON of the last RUN or RESUMED record */
-    rlm_str first_options;        /* of the RUN record */
+    RLM_VEC(struct rlm_limits) drives; /* the limits of each: the RUN record's, then those of RESUMED */
     int64_t last_ask;
     int64_t elapsed_ms; /* in which the engine ran the tree */
     bool has_ended;     /* the last drive ended in order */

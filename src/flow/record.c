@@ -394,32 +394,65 @@ int rlm_record_end(rlm_run *run)
     return rlm_journal_append(run->journal, RLM_RECORD_RUN_ENDED, rlm_buf_str(&buf), &err);
 }
 
+/* The members of "limits". */
+static const struct limit {
+    const char *name;
+    size_t offset;
+    bool wide; /* int64_t, else int */
+} limit_table[] = {
+    {"max_depth", offsetof(struct rlm_limits, max_depth), false},
+    {"max_iters", offsetof(struct rlm_limits, max_iters), false},
+    {"child_max_iters", offsetof(struct rlm_limits, child_max_iters), false},
+    {"max_budget", offsetof(struct rlm_limits, max_budget), true},
+    {"max_cost_nano", offsetof(struct rlm_limits, max_cost_nano), true},
+    {"max_time_ms", offsetof(struct rlm_limits, max_time_ms), true},
+    {"max_output_length", offsetof(struct rlm_limits, max_output_length), false},
+    {"max_query_chars", offsetof(struct rlm_limits, max_query_chars), false},
+    {"max_messages", offsetof(struct rlm_limits, max_messages), false},
+    {"max_output_tokens", offsetof(struct rlm_limits, max_output_tokens), false},
+    {"exec_timeout_ms", offsetof(struct rlm_limits, exec_timeout_ms), true},
+    {"cpu_time_ms", offsetof(struct rlm_limits, cpu_time_ms), true},
+    {"workers", offsetof(struct rlm_limits, workers), false},
+    {"max_live", offsetof(struct rlm_limits, max_live), false},
+    {"max_agents", offsetof(struct rlm_limits, max_agents), false},
+    {"max_input_bytes", offsetof(struct rlm_limits, max_input_bytes), true},
+};
+
+enum { N_LIMITS = sizeof limit_table / sizeof *limit_table };
+
+static void put_limits(struct rlm_json_writer *w, const struct rlm_limits *limits)
+{
+    rlm_json_begin(w, '{');
+    for (size_t i = 0; i < N_LIMITS; i++) {
+        const char *at = (const char *)limits + limit_table[i].offset;
+        rlm_json_member_int(w, limit_table[i].name,
+                            limit_table[i].wide ? *(const int64_t *)(const void *)at
+                                                : *(const int *)(const void *)at);
+    }
+    rlm_json_end(w, '}');
+}
+
+void rlm_record_get_limits(const rlm_json *options, struct rlm_limits *limits)
+{
+    const rlm_json *from = rlm_json_get(options, "limits");
+    for (size_t i = 0; i < N_LIMITS; i++) {
+        char *at = (char *)limits + limit_table[i].offset;
+        const rlm_json *value = rlm_json_get(from, limit_table[i].name);
+        if (value && limit_table[i].wide) {
+            *(int64_t *)(void *)at = rlm_json_int(value, 0);
+        } else if (value) {
+            *(int *)(void *)at = (int)rlm_json_int(value, 0);
+        }
+    }
+}
+
 char *rlm_record_options(const rlm_run *run)
 {
     const rlm_flow *flow = run->flow;
-    const struct rlm_limits *l = &flow->limits;
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = {.buf = &buf};
     rlm_json_begin(&w, '{');
-    rlm_json_key(&w, "limits");
-    rlm_json_begin(&w, '{');
-    rlm_json_member_int(&w, "max_depth", l->max_depth);
-    rlm_json_member_int(&w, "max_iters", l->max_iters);
-    rlm_json_member_int(&w, "child_max_iters", l->child_max_iters);
-    rlm_json_member_int(&w, "max_budget", l->max_budget);
-    rlm_json_member_int(&w, "max_cost_nano", l->max_cost_nano);
-    rlm_json_member_int(&w, "max_time_ms", l->max_time_ms);
-    rlm_json_member_int(&w, "max_output_length", l->max_output_length);
-    rlm_json_member_int(&w, "max_query_chars", l->max_query_chars);
-    rlm_json_member_int(&w, "max_messages", l->max_messages);
-    rlm_json_member_int(&w, "max_output_tokens", l->max_output_tokens);
-    rlm_json_member_int(&w, "exec_timeout_ms", l->exec_timeout_ms);
-    rlm_json_member_int(&w, "cpu_time_ms", l->cpu_time_ms);
-    rlm_json_member_int(&w, "workers", l->workers);
-    rlm_json_member_int(&w, "max_live", l->max_live);
-    rlm_json_member_int(&w, "max_agents", l->max_agents);
-    rlm_json_member_int(&w, "max_input_bytes", l->max_input_bytes);
-    rlm_json_end(&w, '}');
+    rlm_json_key(&w, "limits"), put_limits(&w, &flow->limits);
     rlm_json_key(&w, "models");
     rlm_json_begin(&w, '{');
     for (size_t i = 0; i < flow->models.len; i++) {

@@ -65,6 +65,47 @@ const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent)
     return recorded && at < recorded->nodes.len ? recorded->nodes.items[at] : NULL;
 }
 
+/* A recording that was stopped ends where every agent has come to the end of what there is. */
+static void look_for_end(rlm_run *run)
+{
+    size_t pos = 0;
+    void *value;
+    while (rlm_map_next(&run->agents, &pos, NULL, &value)) {
+        const struct rlm_agent *agent = value;
+        /* A cell that runs again and was in flight waits for answers that are not there. */
+        bool waits = agent->cell_open && !agent->from_record && agent->again && !agent->again->end;
+        if (!rlm_agent_finished(agent) && !agent->parked && !waits) {
+            return;
+        }
+    }
+    struct rlm_agent *root = rlm_map_get(&run->agents, RLM_STR("root"));
+    if (root && !rlm_replay_next(root)) {
+        rlm_run_halt(run, "end of the recording");
+    }
+}
+
+static void wake_above(struct rlm_agent *agent)
+{
+    for (struct rlm_agent *above = agent->parent; above; above = above->parent) {
+        rlm_run_schedule(above);
+    }
+}
+
+/* The recording holds nothing more of the agent: it stays where it is. */
+static void come_to_the_end(struct rlm_agent *agent)
+{
+    agent->parked = true;
+    rlm_agent_set_state(agent, RLM_AGENT_WAITING);
+    wake_above(agent);
+    look_for_end(agent->run);
+}
+
+/* The recording was stopped, or cut off: where it ends is no difference. */
+static bool is_unfinished(const struct rlm_agent *agent)
+{
+    return !rlm_graph_finished(replay_of(agent)->past->root);
+}
+
 static bool same_agents(const struct rlm_node *a, const struct rlm_node *b)
 {
     bool same = a->n_agents == b->n_agents;
@@ -78,6 +119,10 @@ bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node)
 {
     const rlm_graph *g = recorded_graph(agent);
     const struct rlm_node *was = g && node->seq < g->nodes.len ? g->nodes.items[node->seq] : NULL;
+    if (!was && is_unfinished(agent)) {
+        come_to_the_end(agent);
+        return false;
+    }
     replay_of(agent)->report.nodes++;
     if (!was) {
         diverge(agent, "a step that was not taken", RLM_STR(""),
@@ -115,6 +160,11 @@ bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node)
 bool rlm_replay_child(struct rlm_agent *child)
 {
     const rlm_graph *g = child->graph, *was = recorded_graph(child);
+    if (!was && is_unfinished(child)) {
+        come_to_the_end(child->parent);
+        child->parked = true;
+        return false;
+    }
     if (!was) {
         diverge(child, "a sub-agent that was not launched", RLM_STR(""), g->query);
     } else if (!rlm_str_eq(was->query, g->query)) {
@@ -129,33 +179,7 @@ bool rlm_replay_child(struct rlm_agent *child)
     return !replay_of(child)->diverged;
 }
 
-/* A recording that was stopped ends where every agent has come to the end of what there is. */
-static void look_for_end(rlm_run *run)
-{
-    size_t pos = 0;
-    void *value;
-    while (rlm_map_next(&run->agents, &pos, NULL, &value)) {
-        const struct rlm_agent *agent = value;
-        bool waits = agent->from_record || agent->cell_open;
-        if (!rlm_agent_finished(agent) && !agent->parked && !waits) {
-            return;
-        }
-    }
-    struct rlm_agent *root = rlm_map_get(&run->agents, RLM_STR("root"));
-    if (root && !rlm_replay_next(root)) {
-        rlm_run_halt(run, "end of the recording");
-    }
-}
-
 /* ---- turns ----------------------------------------------------------------------------------- */
-
-/* The recording holds nothing more of the agent: it stays where it is. */
-static void come_to_the_end(struct rlm_agent *agent)
-{
-    agent->parked = true;
-    rlm_agent_set_state(agent, RLM_AGENT_WAITING);
-    look_for_end(agent->run);
-}
 
 void rlm_replay_turn(struct rlm_agent *agent, bool final)
 {
@@ -174,6 +198,8 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
     const struct rlm_past_ask *ask =
         past && turn <= past->turns.len ? &past->turns.items[turn - 1] : NULL;
     agent->turns_dropped = ask ? ask->turns_dropped : 0;
+    agent->run->flow->limits =
+        ask ? replay_of(agent)->past->drives.items[ask->drive] : agent->run->flow->limits;
     struct rlm_messages_options options = {agent->turns_dropped, ask ? ask->final : final};
     int r =
         arena ? rlm_messages_build(agent, &options, arena, &messages, &err) : rlm_error_nomem(&err);
@@ -194,7 +220,8 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
 
 /* ---- what came from outside ------------------------------------------------------------------ */
 
-static bool is_from_outside(const struct rlm_node *node)
+/* `resumed`: limits may have become lower than what was done already. */
+static bool is_from_outside(const struct rlm_node *node, bool resumed)
 {
     static const char *const errors[] = {"interrupted", "session_lost"};
     static const char *const reasons[] = {"time", "terminated", "failed", "budget", "cost"};
@@ -208,7 +235,8 @@ static bool is_from_outside(const struct rlm_node *node)
             return true;
         }
     }
-    return node->type == RLM_USER_QUERY;
+    return node->type == RLM_USER_QUERY ||
+           (resumed && node->type == RLM_DONE_OUTPUT && rlm_str_is(node->reason, "max_iters"));
 }
 
 /* Whether all agents below have come to where an end from outside stands. */
@@ -239,13 +267,6 @@ static bool ends_by_itself(const struct rlm_agent *agent)
         }
     }
     return false;
-}
-
-static void wake_above(struct rlm_agent *agent)
-{
-    for (struct rlm_agent *above = agent->parent; above; above = above->parent) {
-        rlm_run_schedule(above);
-    }
 }
 
 static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
@@ -363,7 +384,7 @@ bool rlm_replay_cell(struct rlm_agent *agent)
     size_t seq = last->type == RLM_LLM_OUTPUT ? last->seq + 1 : last->seq;
     struct rlm_past_cell *cell = cell_at(agent, seq);
     if (cell && !cell->broken && (r->execute || !ran_outside(agent->past, cell))) {
-        r->report.cells_run++;
+        r->report.cells_run += agent->again != cell; /* it may have to wait for its session */
         agent->again = cell;
         agent->calls_made = agent->deliveries_made = 0;
         return false;
@@ -390,18 +411,33 @@ bool rlm_replay_cell(struct rlm_agent *agent)
     return true;
 }
 
+/* Limits may have been given anew when the run went on: each agent goes by those of its last turn. */
+static void take_limits(struct rlm_agent *agent)
+{
+    const struct rlm_past *past = agent->past;
+    size_t turn = (size_t)agent->graph->turns;
+    if (past && turn && turn <= past->turns.len) {
+        size_t drive = past->turns.items[turn - 1].drive;
+        agent->run->flow->limits = replay_of(agent)->past->drives.items[drive];
+    }
+}
+
 bool rlm_replay_step(struct rlm_agent *agent)
 {
+    take_limits(agent);
     if (agent->parked) {
         const struct rlm_node *was = rlm_replay_next(agent);
         return !was || take_end(agent, was);
     }
     if (agent->from_record) {
+        if (rlm_agent_ended_launch(agent)) {
+            return false;
+        }
         go_on_with_cell(agent);
         return true;
     }
     const struct rlm_node *was = rlm_replay_next(agent);
-    if (agent->cell_open || !was || !is_from_outside(was)) {
+    if (agent->cell_open || !was || !is_from_outside(was, replay_of(agent)->past->drives.len > 1)) {
         return false;
     }
     if (was->type == RLM_DONE_OUTPUT) {
@@ -419,6 +455,10 @@ bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call)
 {
     struct rlm_past_call *was = rlm_past_match(agent->again, call);
     replay_of(agent)->report.calls++;
+    if (!was && !agent->again->end) {
+        come_to_the_end(agent); /* it was stopped before it made the call */
+        return true;
+    }
     if (!was) {
         rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
         struct rlm_json_writer w = {.buf = &text};

@@ -238,6 +238,8 @@ void rlm_agent_take_reply(struct rlm_agent *agent,
                           const struct rlm_chat_reply *reply,
                           const struct rlm_usage *usage,
                           int64_t ask);
+/* The first launch all of whose children have ended, to be answered; 0: none. */
+int64_t rlm_agent_ended_launch(const struct rlm_agent *agent);
 /* Lets go of session, calls and model call without a node (a run that is stopped). */
 void rlm_agent_drop(struct rlm_agent *agent);
 void rlm_agent_set_state(struct rlm_agent *agent, enum rlm_agent_state state);
@@ -411,5 +413,7 @@ int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
 /* The run goes on with these limits and models. */
 int rlm_record_resumed(rlm_run *run);
 int rlm_record_end(rlm_run *run);
+/* Takes the limits out of such options; those that they do not name stay. */
+void rlm_record_get_limits(const rlm_json *options, struct rlm_limits *limits);
 /* The options of the RUN record: limits, models by name and address, runtime. NULL: no memory. */
 char *rlm_record_options(const rlm_run *run);
