@@ -29,14 +29,43 @@ static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
     }
 }
 
+/* What is kept with an observation: which names the cell bound and which it left unbound (what is gone when
+ * the session is), and what is said of a session that went before. */
+static void
+put_metadata(const struct rlm_cell_finished *how, const char *lost, struct rlm_buf *metadata)
+{
+    struct rlm_json_writer w = {.buf = metadata};
+    bool bound = how && how->bound && how->bound->count;
+    bool unbound = how && how->unbound && how->unbound->count;
+    if (!bound && !unbound && !lost) {
+        return;
+    }
+    rlm_json_begin(&w, '{');
+    if (bound) {
+        rlm_json_key(&w, "bound"), rlm_json_put(&w, how->bound);
+    }
+    if (unbound) {
+        rlm_json_key(&w, "unbound"), rlm_json_put(&w, how->unbound);
+    }
+    if (lost) {
+        rlm_json_member_text(&w, "lost", lost);
+    }
+    rlm_json_end(&w, '}');
+}
+
 /* Appends the observation of a cell that ended without an answer. */
 static void append_observation(struct rlm_agent *agent,
                                const char *error_kind,
                                struct rlm_observation *o,
-                               rlm_str metadata)
+                               const struct rlm_cell_finished *how)
 {
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
+    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
+    if (agent->run->replay) {
+        rlm_replay_take_note(agent);
+    }
+    put_metadata(how, agent->lost, &metadata);
     if (agent->lost) {
         rlm_buf_adds(&note, agent->lost);
         free(rlm_steal(&agent->lost));
@@ -55,7 +84,7 @@ static void append_observation(struct rlm_agent *agent,
         .content = rlm_buf_str(&content),
         .output = o->output,
         .error = rlm_str_of(error_kind ? error_kind : ""),
-        .metadata = metadata,
+        .metadata = rlm_buf_str(&metadata),
     };
     const struct rlm_node *shown = agent->run->replay ? rlm_replay_observed(agent, &node) : &node;
     if (shown) {
@@ -114,23 +143,6 @@ static void session_given_up(void *arg, const int64_t *ids, size_t n_ids)
     }
 }
 
-/* Which names the cell bound: what is gone when its session is. */
-static void put_names(const struct rlm_cell_finished *how, struct rlm_buf *metadata)
-{
-    if (!how->bound && !how->unbound) {
-        return;
-    }
-    struct rlm_json_writer w = {.buf = metadata};
-    rlm_json_begin(&w, '{');
-    if (how->bound && how->bound->count) {
-        rlm_json_key(&w, "bound"), rlm_json_put(&w, how->bound);
-    }
-    if (how->unbound && how->unbound->count) {
-        rlm_json_key(&w, "unbound"), rlm_json_put(&w, how->unbound);
-    }
-    rlm_json_end(&w, '}');
-}
-
 static void session_finished(void *arg, const struct rlm_cell_finished *how)
 {
     struct rlm_agent *agent = arg;
@@ -158,10 +170,8 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
         kind = how->clock ? how->clock : "exec";
         o.error = how->traceback.len ? how->traceback : how->error_message;
     }
-    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
-    put_names(how, &metadata);
     rlm_agent_set_state(agent, RLM_AGENT_READY);
-    append_observation(agent, kind, &o, rlm_buf_str(&metadata));
+    append_observation(agent, kind, &o, how);
 }
 
 static void session_died(void *arg, const struct rlm_session_death *how)
@@ -198,7 +208,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     if (in_cell) {
         struct rlm_observation o = {.output = how->output, .error = rlm_buf_str(&error)};
         rlm_agent_set_state(agent, RLM_AGENT_READY);
-        append_observation(agent, how->reason, &o, RLM_STR(""));
+        append_observation(agent, how->reason, &o, NULL);
     } else {
         free(agent->lost);
         rlm_buf_adds(&error, " ");

@@ -46,6 +46,16 @@ struct rlm_past_cell *rlm_past_in_flight(const struct rlm_past *past)
     return last && !last->end && !last->broken ? last : NULL;
 }
 
+const struct rlm_past_session *rlm_past_session_of(const struct rlm_past *past, int64_t number)
+{
+    for (size_t i = 0; i < past->sessions.len; i++) {
+        if (past->sessions.items[i].number == number) {
+            return &past->sessions.items[i];
+        }
+    }
+    return NULL;
+}
+
 static bool is_in(const struct rlm_past_session *s, const struct rlm_past_cell *cell)
 {
     bool there = cell->session == s->number;
@@ -53,6 +63,12 @@ static bool is_in(const struct rlm_past_session *s, const struct rlm_past_cell *
         there = s->restored.items[i] == cell->number;
     }
     return there;
+}
+
+bool rlm_past_is_in(const struct rlm_past *past, int64_t session, const struct rlm_past_cell *cell)
+{
+    const struct rlm_past_session *s = rlm_past_session_of(past, session);
+    return s && is_in(s, cell);
 }
 
 int rlm_past_namespace(const struct rlm_past *past,

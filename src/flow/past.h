@@ -129,6 +129,10 @@ struct rlm_past *rlm_past_of(const struct rlm_past_run *past, const rlm_graph *g
 struct rlm_past_cell *rlm_past_cell(const struct rlm_past *past, int64_t number);
 /* The last session, or NULL when there was none. */
 const struct rlm_past_session *rlm_past_session(const struct rlm_past *past);
+/* The one of that number, or NULL. */
+const struct rlm_past_session *rlm_past_session_of(const struct rlm_past *past, int64_t number);
+/* Whether the cell ran in that session, for the first time or again. */
+bool rlm_past_is_in(const struct rlm_past *past, int64_t session, const struct rlm_past_cell *cell);
 /* The cell that was running when the run stopped, or NULL. */
 struct rlm_past_cell *rlm_past_in_flight(const struct rlm_past *past);
 /* The cells whose effects the last session's namespace shows, oldest first, without one in flight: a

@@ -66,22 +66,17 @@ const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent)
 }
 
 /* A recording that was stopped ends where every agent has come to the end of what there is. */
-static void look_for_end(rlm_run *run)
+void rlm_replay_look_for_end(rlm_run *run)
 {
     size_t pos = 0;
     void *value;
     while (rlm_map_next(&run->agents, &pos, NULL, &value)) {
         const struct rlm_agent *agent = value;
-        /* A cell that runs again and was in flight waits for answers that are not there. */
-        bool waits = agent->cell_open && !agent->from_record && agent->again && !agent->again->end;
-        if (!rlm_agent_finished(agent) && !agent->parked && !waits) {
+        if (!rlm_agent_finished(agent) && !agent->parked && rlm_replay_next(agent)) {
             return;
         }
     }
-    struct rlm_agent *root = rlm_map_get(&run->agents, RLM_STR("root"));
-    if (root && !rlm_replay_next(root)) {
-        rlm_run_halt(run, "end of the recording");
-    }
+    rlm_run_halt(run, "end of the recording");
 }
 
 static void wake_above(struct rlm_agent *agent)
@@ -97,7 +92,7 @@ static void come_to_the_end(struct rlm_agent *agent)
     agent->parked = true;
     rlm_agent_set_state(agent, RLM_AGENT_WAITING);
     wake_above(agent);
-    look_for_end(agent->run);
+    rlm_run_poke(agent->run);
 }
 
 /* The recording was stopped, or cut off: where it ends is no difference. */
@@ -124,6 +119,7 @@ bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node)
         return false;
     }
     replay_of(agent)->report.nodes++;
+    rlm_run_poke(agent->run); /* it may have been the last that is recorded */
     if (!was) {
         diverge(agent, "a step that was not taken", RLM_STR(""),
                 rlm_str_of(rlm_node_type_tag(node->type)));
@@ -254,9 +250,9 @@ static bool all_below_are_parked(const struct rlm_agent *agent)
 
 /* The launch that made the agent was answered in the recording: then the agent ended by itself, else its
  * parent ended it. */
-static bool ends_by_itself(const struct rlm_agent *agent)
+static bool ends_by_itself(const struct rlm_agent *agent, rlm_str reason)
 {
-    if (!agent->part) {
+    if (!agent->part || !(rlm_str_is(reason, "terminated") || rlm_str_is(reason, "time"))) {
         return true;
     }
     const struct rlm_past_cell *cell = agent->parent->again;
@@ -274,7 +270,7 @@ static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
     if (!all_below_are_parked(agent)) {
         return true;
     }
-    if (!ends_by_itself(agent)) {
+    if (!ends_by_itself(agent, was->reason)) {
         agent->parked = true;
         wake_above(agent);
         return true;
@@ -289,11 +285,30 @@ static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
 
 /* ---- cells from the record ------------------------------------------------------------------- */
 
+/* A launch that the run was stopped in before it took effect. */
+static bool came_to_nothing(const struct rlm_agent *agent, const struct rlm_past_call *call)
+{
+    const rlm_graph *g = recorded_graph(agent);
+    if (call->finished || !rlm_str_is(call->name, "launch_subagents")) {
+        return false;
+    }
+    for (size_t i = agent->again->action; i < g->nodes.len; i++) {
+        const struct rlm_node *node = g->nodes.items[i];
+        if (node->type == RLM_SUPERVISING_OUTPUT && node->call_id == call->first_id) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool make_calls(struct rlm_agent *agent, size_t until)
 {
     struct rlm_past_cell *cell = agent->again;
     while (agent->calls_made < until && !agent->run->stopping) {
         struct rlm_past_call *was = cell->calls.items[agent->calls_made++];
+        if (agent->again->broken && came_to_nothing(agent, was)) {
+            continue;
+        }
         rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
         struct rlm_host_call call = {.id = was->id, .name = was->name};
         rlm_error *err = NULL;
@@ -365,12 +380,38 @@ static struct rlm_past_cell *cell_at(const struct rlm_agent *agent, size_t seq)
 
 static bool ran_outside(const struct rlm_past *past, const struct rlm_past_cell *cell)
 {
-    for (size_t i = 0; i < past->sessions.len; i++) {
-        if (past->sessions.items[i].number == cell->session) {
-            return past->sessions.items[i].outside;
-        }
+    const struct rlm_past_session *session = rlm_past_session_of(past, cell->session);
+    return !session || session->outside;
+}
+
+/* How many cells the session's namespace shows when `until` begins. */
+static size_t
+cells_in(const struct rlm_past *past, int64_t session, const struct rlm_past_cell *until)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < past->cells.len && past->cells.items[i] != until; i++) {
+        const struct rlm_past_cell *cell = past->cells.items[i];
+        n += cell->end && !cell->broken && rlm_past_is_in(past, session, cell);
     }
-    return true;
+    return n;
+}
+
+/* A cell that the recording ran in another session than the one before: that had been made new, or some
+ * cells had run again in it. */
+static bool change_session(struct rlm_agent *agent, const struct rlm_past_cell *cell)
+{
+    const struct rlm_past_session *to = rlm_past_session_of(agent->past, cell->session);
+    int64_t from = agent->recorded_session;
+    agent->recorded_session = cell->session;
+    if (!from || from == cell->session || !to ||
+        (to->restored.len && to->restored.len == cells_in(agent->past, from, cell))) {
+        return true;
+    }
+    if (agent->session) {
+        rlm_run_close_session(agent->run, rlm_steal(&agent->session));
+        agent->session_ready = false;
+    }
+    return !to->restored.len || rlm_restore_cells_of(agent, to);
 }
 
 bool rlm_replay_cell(struct rlm_agent *agent)
@@ -384,10 +425,13 @@ bool rlm_replay_cell(struct rlm_agent *agent)
     size_t seq = last->type == RLM_LLM_OUTPUT ? last->seq + 1 : last->seq;
     struct rlm_past_cell *cell = cell_at(agent, seq);
     if (cell && !cell->broken && (r->execute || !ran_outside(agent->past, cell))) {
-        r->report.cells_run += agent->again != cell; /* it may have to wait for its session */
+        if (agent->again == cell) {
+            return false; /* it waits for its session */
+        }
+        r->report.cells_run++;
         agent->again = cell;
         agent->calls_made = agent->deliveries_made = 0;
-        return false;
+        return !change_session(agent, cell);
     }
     if (last->type == RLM_LLM_OUTPUT) {
         struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = last->code};
@@ -521,6 +565,19 @@ size_t rlm_replay_deliverable(struct rlm_agent *agent)
 }
 
 /* ---- cells that run again -------------------------------------------------------------------- */
+
+void rlm_replay_take_note(struct rlm_agent *agent)
+{
+    const struct rlm_node *was = rlm_replay_next(agent);
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *metadata;
+    free(rlm_steal(&agent->lost));
+    if (was && was->metadata.len && arena &&
+        rlm_json_parse(arena, was->metadata, &metadata, NULL) == 0) {
+        rlm_str lost = rlm_json_text(rlm_json_get(metadata, "lost"), RLM_STR(""));
+        agent->lost = lost.len ? rlm_strndup(lost.ptr, lost.len) : NULL;
+    }
+}
 
 const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node)
 {

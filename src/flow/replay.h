@@ -30,6 +30,8 @@ const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent);
 bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node);
 /* What came from outside, and the cell that is taken from the record. True: there is no other step. */
 bool rlm_replay_step(struct rlm_agent *agent);
+/* To be called when no agent is ready: a recording that was stopped has come to its end. */
+void rlm_replay_look_for_end(rlm_run *run);
 /* Instead of asking the model. */
 void rlm_replay_turn(struct rlm_agent *agent, bool final);
 /* Instead of running the code: true when the cell is taken from the record. */
@@ -41,6 +43,8 @@ bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call);
 void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *result);
 /* How many of the first results may be handed over now; they have been put in the recorded order. */
 size_t rlm_replay_deliverable(struct rlm_agent *agent);
+/* What the recording says with the next observation of a session that went before: `agent->lost`. */
+void rlm_replay_take_note(struct rlm_agent *agent);
 /* What a cell that ran again showed, beside what is recorded: the node to append. NULL: the run is
  * over. */
 const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node);

@@ -418,6 +418,23 @@ bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text)
     return ok;
 }
 
+bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session *session)
+{
+    agent->restore = new_restore(agent, NULL, 0);
+    bool ok = agent->restore != NULL;
+    for (size_t i = 0; ok && i < session->restored.len; i++) {
+        struct rlm_past_cell *cell = rlm_past_cell(agent->past, session->restored.items[i]);
+        if (cell) {
+            rlm_past_forget_calls(cell);
+            ok = add_cell(agent->restore, cell);
+        }
+    }
+    if (!ok) {
+        no_memory(agent->run);
+    }
+    return ok;
+}
+
 const int64_t *rlm_restore_cells(const struct rlm_restore *restore, size_t *ret_n)
 {
     *ret_n = restore ? restore->numbers.len : 0;

@@ -22,6 +22,8 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
 /* The session has died by itself (and SESSION_ENDED says so): decides the same, and adds what the model is
  * told of its variables. False: the run has failed. */
 bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text);
+/* The next session begins with the cells that ran again in this one. False: the run has failed. */
+bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session *session);
 void rlm_restore_free(struct rlm_restore *restore);
 
 /* The numbers of the cells that are about to run again, for SESSION_OPENED. */

@@ -186,6 +186,9 @@ static void turn_now(rlm_run *run)
     if (!run->stopping) {
         rlm_asks_pump(run);
     }
+    if (run->replay && !run->stopping) {
+        rlm_replay_look_for_end(run);
+    }
     if (run->stopping && run->reason) {
         end(run);
     }

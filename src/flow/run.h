@@ -122,6 +122,7 @@ struct rlm_agent {
     bool from_record; /* its calls and output are taken from the record */
     bool parked;      /* at the end of the record, or at an end that its parent will bring */
     size_t calls_made, deliveries_made; /* of the cell */
+    int64_t recorded_session; /* that the session stands for; 0: none yet */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
     size_t known_messages;
