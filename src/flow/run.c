@@ -335,8 +335,9 @@ int rlm_run_start(rlm_flow *flow,
     run->turn = rlm_defer_new(run->loop, turn, run);
     run->idle_timer = rlm_timer_new(run->loop, close_idle, run);
     run->ask_timer = rlm_timer_new(run->loop, (rlm_callback)rlm_asks_pump, run);
+    run->tool_calls = rlm_calloc(flow->tools.list.len + 1, sizeof *run->tool_calls);
     run->time_limit = flow->limits.max_time_ms ? rlm_timer_new(run->loop, time_is_over, run) : NULL;
-    if (!run->query || !run->turn || !run->ask_timer || !run->idle_timer ||
+    if (!run->query || !run->turn || !run->ask_timer || !run->idle_timer || !run->tool_calls ||
         (flow->limits.max_time_ms && !run->time_limit) ||
         (options->output_schema && !run->output_schema)) {
         rlm_run_free(run);
@@ -418,6 +419,7 @@ void rlm_run_free(rlm_run *run)
     close_idle(run);
     rlm_map_deinit(&run->agents);
     rlm_map_deinit(&run->recorded_blobs);
+    free(run->tool_calls);
     free(run->ready.items);
     free(run->slot_queue.items);
     free(run->asks.items);
