@@ -493,6 +493,11 @@ const char *rlm_run_path(const rlm_run *run)
     return run->journal ? rlm_journal_path(run->journal) : NULL;
 }
 
+int rlm_run_check_kept(const rlm_run *run, rlm_error **err)
+{
+    return run->journal ? rlm_journal_check_place(run->journal, err) : 0;
+}
+
 uint64_t rlm_run_disk_bytes(const rlm_run *run)
 {
     return run->journal ? rlm_journal_disk_bytes(run->journal) : 0;

@@ -117,6 +117,17 @@ def test_a_directory_that_cannot_be_written(run_rlmflow, server, command):
     assert r.code in (1, 2) and "/proc/run.rlm" in r.stderr and server.stats()["requests"] == 0
 
 
+@pytest.mark.parametrize("then", ["", "\nimport os; os.mkdir(p); open(p + '/journal', 'w')"],
+                         ids=["removed", "replaced"])
+def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, then):
+    args, path = command(server)
+    server.set_rules(mind({"go": f"import shutil\np = {str(path)!r}\nshutil.rmtree(p){then}\ndone(1)"}))
+    r = run_rlmflow(*args)
+    assert (r.code, r.stdout) == (1, "1\n"), r.stderr
+    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr
+    assert "kept in" not in r.stderr
+
+
 @pytest.mark.parametrize("what", ["", "/blobs"], ids=["all of it", "its blobs"])
 def test_a_run_directory_that_vanishes_fails_what_needs_it(run_rlmflow, server, command, what):
     args, path = command(server)
