@@ -523,6 +523,9 @@ RLM_API const rlm_error *rlm_run_error(const rlm_run *run);
 /* Of the whole tree, failed and repeated calls included. */
 RLM_API struct rlm_usage rlm_run_usage(const rlm_run *run);
 RLM_API const char *rlm_run_path(const rlm_run *run); /* of the journal; NULL: in memory */
+/* 0: what the run wrote is what its path names (or it is in memory). RLM_E_NOT_FOUND: the run was removed
+ * or replaced while it was written, and is lost; RLM_E_IO: its path cannot be looked at. */
+RLM_API int rlm_run_check_kept(const rlm_run *run, rlm_error **err);
 RLM_API uint64_t rlm_run_disk_bytes(const rlm_run *run);
 
 /* ---- views ----------------------------------------------------------------------------------- */

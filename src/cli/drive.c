@@ -407,7 +407,19 @@ static void print_answer(struct machine *m)
     look_at_stdout(m);
 }
 
-static void print_summary(struct machine *m)
+/* False when that was said: the run's own code, or somebody else, can remove what is being written. */
+static bool check_kept(struct machine *m)
+{
+    rlm_error *err = NULL;
+    if (!rlm_run_graph(m->run) || rlm_run_check_kept(m->run, &err) == 0) {
+        return true;
+    }
+    text_complain("%s", rlm_error_message(err));
+    rlm_error_free(err);
+    return false;
+}
+
+static void print_summary(struct machine *m, bool kept)
 {
     struct rlm_usage usage = rlm_run_usage(m->run);
     const rlm_graph *root = rlm_run_graph(m->run);
@@ -424,7 +436,7 @@ static void print_summary(struct machine *m)
     text_say("%s: %zu agent%s, %" PRId64 " calls, %" PRId64 " tokens in, %" PRId64 " out%s, %s",
              rlm_run_reason(m->run), agents, agents == 1 ? "" : "s", usage.calls,
              usage.input_tokens, usage.output_tokens, cost, elapsed);
-    if (root) {
+    if (root && kept) {
         text_say("kept in %s (%s on disk)", m->d->path, size);
     }
 }
@@ -526,9 +538,11 @@ static int run_to_the_end(struct machine *m)
         return m->interrupted ? EXIT_INTERRUPTED : report_replay(m);
     }
     if (code == 0) {
+        bool kept = check_kept(m);
         print_answer(m);
-        print_summary(m);
+        print_summary(m, kept);
         code = exit_code(m);
+        code = code == EXIT_ANSWERED && !kept ? EXIT_FAILED : code;
     }
     return code;
 }

@@ -190,12 +190,21 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     if (rlm_record_session_ended(agent, how->reason, how->message) < 0) {
         return;
     }
+    if (!agent->answer && strcmp(how->reason, "disk") == 0) {
+        rlm_error *err = NULL;
+        rlm_error_set(&err, RLM_E_IO, "a value of %s: %.*s", agent->graph->agent_id,
+                      RLM_FMT(how->message));
+        rlm_run_fail(agent->run, err);
+        return;
+    }
     agent->cell_open = agent->cell_unsent = false;
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
         rlm_agent_finish_answered(agent, how->output);
-    } else if (!was_ready) {
+        return;
+    }
+    if (!was_ready) {
         rlm_agent_fail(agent, how->message);
         return;
     }

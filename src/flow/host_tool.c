@@ -82,14 +82,15 @@ void rlm_host_tool_begin(struct rlm_agent *agent,
         rlm_error_free(err);
         return;
     }
-    if (tool->limits.max_calls && tool->calls >= (uint64_t)tool->limits.max_calls) {
+    uint64_t *calls = &agent->run->tool_calls[tool->index];
+    if (tool->limits.max_calls && *calls >= (uint64_t)tool->limits.max_calls) {
         char text[200];
         snprintf(text, sizeof text, "the tool %s may be called %lld times in a run, and has been",
                  tool->name, (long long)tool->limits.max_calls);
         rlm_host_call_raise(agent, host_call, "HostCallError", "limit", rlm_str_of(text));
         return;
     }
-    tool->calls++;
+    (*calls)++;
     struct rlm_call *call = rlm_call_new(agent, host_call, RLM_CALL_TOOL, 0);
     if (!call) {
         return;

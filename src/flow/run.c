@@ -329,7 +329,8 @@ int rlm_run_new(rlm_flow *flow,
     run->idle_timer = rlm_timer_new(run->loop, close_idle, run);
     run->ask_timer = rlm_timer_new(run->loop, (rlm_callback)rlm_asks_pump, run);
     run->time_limit = rlm_timer_new(run->loop, time_is_over, run);
-    if (!run->turn || !run->ask_timer || !run->idle_timer || !run->time_limit) {
+    run->tool_calls = rlm_calloc(flow->tools.list.len + 1, sizeof *run->tool_calls);
+    if (!run->turn || !run->ask_timer || !run->idle_timer || !run->time_limit || !run->tool_calls) {
         rlm_run_free(run);
         return rlm_error_nomem(err);
     }
@@ -476,6 +477,7 @@ void rlm_run_free(rlm_run *run)
     close_idle(run);
     rlm_map_deinit(&run->agents);
     rlm_map_deinit(&run->recorded_blobs);
+    free(run->tool_calls);
     free(run->ready.items);
     free(run->slot_queue.items);
     free(run->asks.items);
@@ -549,6 +551,11 @@ struct rlm_usage rlm_run_usage(const rlm_run *run)
 const char *rlm_run_path(const rlm_run *run)
 {
     return run->journal ? rlm_journal_path(run->journal) : NULL;
+}
+
+int rlm_run_check_kept(const rlm_run *run, rlm_error **err)
+{
+    return run->journal ? rlm_journal_check_place(run->journal, err) : 0;
 }
 
 uint64_t rlm_run_disk_bytes(const rlm_run *run)

@@ -147,6 +147,7 @@ struct rlm_run {
     int n_agents;
     struct rlm_ledger ledger;
     struct rlm_map recorded_blobs; /* blobs that the journal has facts of */
+    uint64_t *tool_calls;          /* made so far, by the index of the tool */
 
     RLM_VEC(struct rlm_agent *) ready;
     rlm_defer *turn;

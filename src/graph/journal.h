@@ -96,6 +96,9 @@ int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_e
 
 rlm_blobs *rlm_journal_blobs(rlm_journal *j);
 const char *rlm_journal_path(const rlm_journal *j);
+/* Whether the path still names the file that is written: RLM_E_NOT_FOUND when it was removed or
+ * replaced, RLM_E_IO when that cannot be found out. */
+int rlm_journal_check_place(const rlm_journal *j, rlm_error **err);
 /* Bytes of the run on disk, blobs included. */
 uint64_t rlm_journal_disk_bytes(const rlm_journal *j);
 uint64_t rlm_journal_records(const rlm_journal *j);

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,6 +105,29 @@ int rlm_journal_read(const char *path,
         *ret_damage = found.damage;
     }
     return r;
+}
+
+int rlm_journal_check_place(const rlm_journal *j, rlm_error **err)
+{
+    rlm_autofree char *path = NULL;
+    struct stat named, written;
+    if (asprintf(&path, "%s/journal", j->path) < 0) {
+        path = NULL;
+        return rlm_error_nomem(err);
+    }
+    bool there = stat(path, &named) == 0;
+    if (!there && errno != ENOENT && errno != ENOTDIR) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "looking at %s", path);
+    }
+    if (fstat(j->fd, &written) < 0) {
+        return rlm_error_set_errno(err, RLM_E_IO, errno, "looking at the journal of %s", j->path);
+    }
+    if (!there || named.st_dev != written.st_dev || named.st_ino != written.st_ino) {
+        return rlm_error_set(err, RLM_E_NOT_FOUND,
+                             "the run is not kept: %s was %s while it was written", path,
+                             there ? "replaced" : "removed");
+    }
+    return 0;
 }
 
 static void remove_blobs(int dir_fd)

@@ -71,8 +71,11 @@ struct rlm_cell_finished {
 
 /* How a session ended by itself or was killed. */
 struct rlm_session_death {
-    const char *reason; /* "exit", "signal", "exec_timeout", "cpu_time", "memory", "protocol", "open", "killed" */
-    rlm_str message;    /* for people and models: what happened, with values of limits */
+    /* "exit", "signal", "exec_timeout", "cpu_time", "memory", "protocol", "open", "killed", or "disk": the
+     * run's blobs could not be written or read. */
+    const char *reason;
+    rlm_str message;    /* for people and models: what happened, with values of limits. Of "disk":
+                         * for people alone, it names a path of the host */
     rlm_str output;     /* of the cell under way, as far as it is known */
     bool during_cell;
 };

@@ -46,6 +46,14 @@ void session_fail(rlm_session *s, const rlm_error *err)
     }
 }
 
+int session_stored(rlm_session *s, int result, const rlm_error *err)
+{
+    if (result == RLM_E_IO || result == RLM_E_NOT_FOUND || result == RLM_E_CORRUPT) {
+        session_die(s, "disk", "%s", rlm_error_message(err));
+    }
+    return result;
+}
+
 static void tell_death(void *arg)
 {
     rlm_session *s = arg;

@@ -161,6 +161,9 @@ void session_die(rlm_session *s, const char *reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same for an error: "protocol" when it is one of the protocol, else "killed". */
 void session_fail(rlm_session *s, const rlm_error *err);
+/* What storing or reading a blob gave, passed on; if the store itself failed the session ends as "disk",
+ * which is no fault of its worker, and whose message is not for agents. */
+int session_stored(rlm_session *s, int result, const rlm_error *err);
 /* The worker has returned the word with a cell that goes on, or asked for it. */
 void session_pass_results(rlm_session *s);
 /* A cell has ended: what belonged to it goes. */

@@ -144,8 +144,8 @@ static int suspended(rlm_session *s, const rlm_json *message, rlm_error **err)
     if (!calls) {
         return rlm_error_nomem(err);
     }
-    int64_t *given_up;
-    size_t n_given_up;
+    int64_t *given_up = NULL;
+    size_t n_given_up = 0;
     int r = take_given_up(s, message, &given_up, &n_given_up, err);
     for (uint32_t i = 0; r == 0 && i < list->count; i++) {
         r = read_call(s, &list->items[i], &calls[i], err);

@@ -266,7 +266,7 @@ static int blob_opened(rlm_session *s, struct blob_opening *o, rlm_error **err)
 {
     if (o->result < 0) {
         *err = rlm_steal(&o->err);
-        return o->result;
+        return session_stored(s, o->result, *err);
     }
     int fd = o->fd;
     o->fd = -1;
@@ -345,7 +345,7 @@ static int step_blob_stream(rlm_session *s, struct out_item *item, rlm_error **e
     struct rlm_buf *frame = session_new_frame(s);
     r = rlm_blobs_read_range(s->blobs, rlm_str_of(b->id), item->sent_bytes, piece, frame, err);
     if (r < 0) {
-        return r;
+        return session_stored(s, r, *err);
     }
     if ((r = rlm_buf_check(frame, err)) < 0) {
         return r;

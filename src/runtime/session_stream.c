@@ -48,7 +48,7 @@ begin(rlm_session *s, const struct rlm_frame *f, struct in_stream **ret_stream, 
         enum rlm_blob_type type = f->kind == RLM_FRAME_TEXT ? RLM_BLOB_TEXT : RLM_BLOB_BYTES;
         int r = rlm_blob_writer_new(s->blobs, type, RLM_SESSION_MAX_VALUE, &writer, err);
         if (r < 0) {
-            return r;
+            return session_stored(s, r, *err);
         }
     }
     struct in_stream *st = rlm_vec_push(&s->in.open);
@@ -94,7 +94,7 @@ static int add_value(rlm_session *s, struct in_stream *st, rlm_str piece, rlm_er
         return rlm_error_set(err, RLM_E_PROTOCOL, "a value of more than %d MiB was sent",
                              RLM_SESSION_MAX_VALUE >> 20);
     }
-    return r;
+    return session_stored(s, r, *err);
 }
 
 /* A value is complete: it has a name now, which the next messages use. */
@@ -109,7 +109,7 @@ static int end_value(rlm_session *s, struct in_stream *st, rlm_error **err)
         return rlm_error_set(err, RLM_E_PROTOCOL, "a text came that is not UTF-8");
     }
     if (r < 0) {
-        return r;
+        return session_stored(s, r, *err);
     }
     if (!s->in.ended && !(s->in.ended = rlm_calloc(N_NUMBERS, sizeof(*s->in.ended)))) {
         return rlm_error_nomem(err);

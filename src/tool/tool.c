@@ -210,6 +210,7 @@ int rlm_tools_add(struct rlm_tools *t, const struct rlm_tool_options *options, r
         free_tool(tool);
         return rlm_error_nomem(err);
     }
+    tool->index = t->list.len - 1;
     *place = tool;
     return 0;
 }

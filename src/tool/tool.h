@@ -22,7 +22,7 @@ struct rlm_tool {
     void *arg;
     bool idempotent;
     struct rlm_tool_limits limits;
-    uint64_t calls; /* made so far, in all runs of the flow */
+    size_t index; /* in the list */
 };
 
 struct rlm_tools {

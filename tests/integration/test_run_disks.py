@@ -71,14 +71,15 @@ def test_a_blob_of_the_engines_own_that_cannot_be_written_ends_the_run(short_dis
     "await launch_subagents([{'query': 'work', 'inputs': {'t': 'y' * 3_000_000}}])",
     "await llm_query('q' * 3_000_000)", "done('a' * 3_000_000)",
 ], ids=["input of a child", "prompt", "answer"])
-def test_a_blob_of_a_session_that_cannot_be_written_is_told_to_its_agent(short_disk, server, command, code):
-    """It can go on with less; nothing was started."""
+def test_a_blob_of_a_session_that_cannot_be_written_ends_the_run(short_disk, server, command, code):
+    """Nothing was started, and no agent was told of a path of the host."""
     server.set_rules(mind({"go": [code, "done('with less')"], "work": "done(1)"}))
     result, shown, reason = short_disk(command(server)[0])
-    assert (result.code, result.stdout) == (0, "with less\n"), result.stderr
-    assert shown.count('"type":"error_output"') == 1 and reason in shown
-    assert "writing a blob" in result.stderr and "add_child" not in shown
-    assert server.stats()["requests"] == 2
+    assert (result.code, result.stdout) == (1, ""), result.stderr
+    last = result.stderr.splitlines()[-1]
+    assert "failed: a value of root: writing a blob" in last and "run.rlm/blobs" in last, last
+    assert reason in last and "error_output" not in shown and "add_child" not in shown
+    assert server.stats()["requests"] == 1
 
 
 def test_an_input_that_does_not_fit_ends_the_run_before_it_begins(short_disk, server, command, tmp_path):
@@ -115,6 +116,17 @@ def test_a_directory_that_cannot_be_written(run_rlmflow, server, command):
     args[args.index("-o") + 1] = "/proc/run.rlm"
     r = run_rlmflow(*args)
     assert r.code in (1, 2) and "/proc/run.rlm" in r.stderr and server.stats()["requests"] == 0
+
+
+@pytest.mark.parametrize("then", ["", "\nimport os; os.mkdir(p); open(p + '/journal', 'w')"],
+                         ids=["removed", "replaced"])
+def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, then):
+    args, path = command(server)
+    server.set_rules(mind({"go": f"import shutil\np = {str(path)!r}\nshutil.rmtree(p){then}\ndone(1)"}))
+    r = run_rlmflow(*args)
+    assert (r.code, r.stdout) == (1, "1\n"), r.stderr
+    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr
+    assert "kept in" not in r.stderr
 
 
 @pytest.mark.parametrize("what", ["", "/blobs"], ids=["all of it", "its blobs"])

@@ -153,6 +153,24 @@ TEST(failures_and_limits_of_tools_are_errors_in_the_code)
     teardown(&s);
 }
 
+#define CALL_ONCE_TWICE                                                       \
+    "@reply\n```repl\nonce()\ntry:\n    once()\nexcept HostCallError as e:\n" \
+    "    done(e.reason)\n```\n"
+
+TEST(the_calls_of_a_tool_are_counted_for_each_run)
+{
+    struct setup s = setup(CALL_ONCE_TWICE CALL_ONCE_TWICE, defaults);
+    struct later first = {0}, other = {0};
+    add_tool(&s, "other", answer_now, &other, (struct rlm_tool_limits){.max_calls = 1});
+    add_tool(&s, "once", answer_now, &first, (struct rlm_tool_limits){.max_calls = 1});
+    start(&s, NULL, NULL, NULL);
+    finish(&s, "answered", "limit");
+    rlm_run_free(s.run);
+    start(&s, NULL, NULL, NULL);
+    finish(&s, "answered", "limit");
+    teardown(&s);
+}
+
 TEST(done_cancels_a_tool_that_is_under_way)
 {
     struct setup s = setup("@reply\n```repl\n"
@@ -284,8 +302,7 @@ static void terminate_at_first_text(void *arg, rlm_run *run, const struct rlm_ev
 TEST(whoever_sees_a_piece_of_a_reply_may_end_the_run)
 {
     static const struct rlm_run_events events = {.event = terminate_at_first_text, .ended = ended};
-    struct setup s =
-        setup("@reply\nmany words of a reply that is long enough\n", defaults);
+    struct setup s = setup("@reply\nmany words of a reply that is long enough\n", defaults);
     struct seen seen = {0};
     start(&s, NULL, &events, &seen);
     finish(&s, "terminated", "");

@@ -28,6 +28,26 @@ TEST(records_come_back_in_order)
     CHECK_INT(st.st_mode & 0777, 0600);
 }
 
+TEST(a_path_that_names_another_file_is_noticed)
+{
+    char moved[300];
+    rlm_autoerr rlm_error *err = NULL;
+    snprintf(moved, sizeof moved, "%s.moved", file_path());
+    rlm_journal *j = create(NULL, false);
+    append(j, "x");
+    CHECK_INT(rlm_journal_check_place(j, NULL), 0);
+    CHECK_INT(rename(file_path(), moved), 0);
+    CHECK_INT(rlm_journal_check_place(j, &err), RLM_E_NOT_FOUND);
+    CHECK(strstr(rlm_error_message(err), "removed"));
+    int fd = open(file_path(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK_INT(rlm_journal_check_place(j, NULL), RLM_E_NOT_FOUND);
+    CHECK_INT(rename(moved, file_path()), 0);
+    CHECK_INT(rlm_journal_check_place(j, NULL), 0);
+    rlm_journal_close(j);
+}
+
 TEST(appending_goes_on_where_it_was)
 {
     rlm_journal *j;

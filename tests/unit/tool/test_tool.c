@@ -46,7 +46,7 @@ TEST(tools_are_found_by_name_and_kept_in_order)
     CHECK_TEXT(tool->name, "fetch");
     CHECK_TEXT(tool->description, "Fetches.");
     CHECK_TEXT(tool->parameters_json, "{\"type\":\"object\"}");
-    CHECK(tool->run == run_nothing && tool->arg == &arg && tool->idempotent && tool->calls == 0);
+    CHECK(tool->run == run_nothing && tool->arg == &arg && tool->idempotent && tool->index == 0);
     CHECK_INT(tool->limits.max_calls, 3);
     CHECK_INT(tool->limits.timeout_ms, 7);
     CHECK_INT(tool->limits.max_result_bytes, 9);
