@@ -10,6 +10,8 @@ struct builder {
     RLM_VEC(struct rlm_message) list;
     size_t turns; /* replies that are not left out */
     bool failed;
+    char *grown; /* the text made last, with room behind it: what is joined to again grows in place */
+    size_t grown_cap;
     /* the last cell: its code and what it ended with, as the model was shown it */
     const struct rlm_node *code, *end;
     int times; /* in a row that it was sent */
@@ -17,13 +19,17 @@ struct builder {
 
 static rlm_str joined(struct builder *b, rlm_str first, const char *between, rlm_str second)
 {
-    size_t gap = strlen(between);
-    char *text = rlm_arena_bytes(b->arena, first.len + gap + second.len);
-    if (!text) {
-        b->failed = true;
-        return first;
+    size_t gap = strlen(between), len = first.len + gap + second.len;
+    char *text = b->grown;
+    if (first.ptr != b->grown || len > b->grown_cap) {
+        b->grown_cap = first.ptr == b->grown ? 2 * len : len;
+        b->grown = text = rlm_arena_bytes(b->arena, b->grown_cap);
+        if (!text) {
+            b->failed = true;
+            return first;
+        }
+        memcpy(text, first.ptr, first.len);
     }
-    memcpy(text, first.ptr, first.len);
     memcpy(text + first.len, between, gap);
     memcpy(text + first.len + gap, second.ptr, second.len);
     return (rlm_str){text, first.len + gap + second.len};
