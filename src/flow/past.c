@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SECOND_US = 1000000, TURNS_MAX = 10 * 1000 * 1000 };
+enum { SECOND_US = 1000000, TURNS_MAX = 1000 * 1000 }; /* turns of all agents */
 
 struct reading {
     struct rlm_past_run *past;
@@ -16,6 +16,7 @@ struct reading {
     struct rlm_map asks; /* number of an open ask -> struct rlm_lost_ask */
     int64_t began_us;    /* the drive under way */
     int64_t earlier_ms;  /* of the drives before it */
+    size_t n_turns;      /* of all agents */
 };
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -263,17 +264,19 @@ find_call(const struct rlm_past *past, const rlm_json *record, const rlm_json *i
     return NULL;
 }
 
-/* A restored cell made an unanswered call again: the new one stands for both. */
+/* A restored cell made an unanswered call again: the new one, at the end, stands for both, in the place
+ * of the old one: equal calls are told apart by their order. */
 static void supersede(struct rlm_past_cell *cell, struct rlm_past_call *call, int64_t again)
 {
-    for (size_t i = 0; again && i < cell->calls.len; i++) {
+    for (size_t i = 0; again && i + 1 < cell->calls.len; i++) {
         struct rlm_past_call *old = cell->calls.items[i];
         if (old->id == again) {
             call->first_id = old->first_id;
             call->replies.items = old->replies.items;
             call->replies.len = old->replies.len;
             call->replies.cap = old->replies.cap;
-            rlm_vec_remove(&cell->calls, i);
+            cell->calls.items[i] = call;
+            cell->calls.len--;
             return;
         }
     }
@@ -385,7 +388,9 @@ static int turn_asked(struct reading *r, const rlm_json *record, rlm_error **err
     size_t turn = (size_t)number(record, "turn");
     int result = past_of_record(r, record, &past, err);
     while (result == 0 && past->turns.len < turn) {
-        result = rlm_vec_push(&past->turns) ? 0 : rlm_error_nomem(err);
+        result = r->n_turns++ >= TURNS_MAX    ? rlm_error_set(err, RLM_E_LIMIT, "too many turns")
+                 : rlm_vec_push(&past->turns) ? 0
+                                              : rlm_error_nomem(err);
     }
     if (result == 0) {
         rlm_str hash = rlm_json_text(rlm_json_get(record, "messages"), RLM_STR(""));

@@ -653,6 +653,7 @@ int rlm_flow_replay(rlm_flow *flow,
                     rlm_run **ret_run,
                     rlm_error **err)
 {
+    struct rlm_journal_damage damage = {.offset = -1};
     rlm_run *run;
     char *blobs = NULL;
     int r = rlm_run_new(flow, events, arg, &run, err);
@@ -668,7 +669,13 @@ int rlm_flow_replay(rlm_flow *flow,
         r = rlm_blobs_open_to_view(blobs, &run->blobs, err);
     }
     if (r == 0) {
-        r = rlm_past_load(options->journal, run->blobs, &run->replay->past, NULL, err);
+        r = rlm_past_load(options->journal, run->blobs, &run->replay->past, &damage, err);
+    }
+    if (r == 0 && damage.offset >= 0) {
+        rlm_run_notice(run,
+                       "the journal is damaged at byte %lld, and read up to there: %lld bytes are "
+                       "left out",
+                       (long long)damage.offset, (long long)damage.lost_bytes);
     }
     free(blobs);
     if (r < 0 || (r = begin(run, err)) < 0) {

@@ -467,6 +467,7 @@ static void diverge(struct rlm_agent *agent, const char *why)
     rlm_error *err = NULL;
     rlm_run_notice(agent->run, "%s: cell %lld could not be restored: it %s", agent->graph->agent_id,
                    (long long)cell->number, why);
+    rlm_buf_adds(&text, agent->lost ? agent->lost : ""); /* of a cell behind this one */
     rlm_buf_addf(
         &text,
         " Its session had to be made again, and cell %lld then %s: what it and later cells "
@@ -535,7 +536,11 @@ static void go_live(struct rlm_agent *agent)
     agent->again = cell;
     rlm_agent_set_state(agent, RLM_AGENT_RUNNING);
     for (size_t i = 0; i < restore->held.len && agent->session; i++) {
-        rlm_calls_begin(agent, &restore->held.items[i].call, 1);
+        struct held_call *held = &restore->held.items[i];
+        if (held->was) {
+            held->was->made_as = 0; /* the next to be matched with what was recorded */
+        }
+        rlm_calls_begin(agent, &held->call, 1);
     }
     rlm_restore_free(restore);
 }
@@ -604,8 +609,9 @@ void rlm_restore_ready(struct rlm_agent *agent)
     start_cell(agent);
 }
 
-/* Keeps a call until the cell is live. */
-static bool hold(struct rlm_agent *agent, const struct rlm_host_call *call)
+/* Keeps a call until the cell is live. The next equal call is another one than `was`. */
+static bool
+hold(struct rlm_agent *agent, const struct rlm_host_call *call, struct rlm_past_call *was)
 {
     struct rlm_restore *restore = agent->restore;
     rlm_auto_buf struct rlm_buf args = RLM_BUF(ARGUMENTS_MAX);
@@ -617,6 +623,10 @@ static bool hold(struct rlm_agent *agent, const struct rlm_host_call *call)
     rlm_error *err = NULL;
     int r = !slot ? rlm_error_nomem(&err) : rlm_buf_check(&args, &err);
     if (r == 0) {
+        slot->was = was;
+        if (was) {
+            was->made_as = call->id;
+        }
         slot->call.id = call->id;
         slot->call.name = rlm_arena_copy(restore->arena, call->name);
         rlm_str args_json = rlm_arena_copy(restore->arena, rlm_buf_str(&args));
@@ -663,7 +673,7 @@ void rlm_restore_suspended(struct rlm_agent *agent,
         if (was && was->delivered) {
             was->made_as = calls[i].id;
         } else if (is_going_on(restore)) {
-            if (!hold(agent, &calls[i])) {
+            if (!hold(agent, &calls[i], was)) {
                 return;
             }
         } else if (was) {
@@ -704,7 +714,8 @@ void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finishe
         diverge(agent, "ended without a host call that it had made");
         return;
     }
-    if (!rlm_is_same_output(how->output, cell->end->output)) {
+    bool failed = how->error_type != NULL, failed_then = cell->end->type == RLM_ERROR_OUTPUT;
+    if (!rlm_is_same_output(how->output, cell->end->output) || failed != failed_then) {
         rlm_buf_addf(&restore->differ, "%scell %lld", restore->differ.len ? ", " : "",
                      (long long)cell->number);
     }

@@ -10,6 +10,8 @@
 #include "graph/record.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 
 static struct rlm_agent *agent_of(const rlm_run *run, const rlm_graph *g)
 {
@@ -43,6 +45,14 @@ static int charge_lost(rlm_run *run, const struct rlm_past_run *past)
     return 0;
 }
 
+/* N of "childN", -1 for another name. The code may have taken such a name, with any number. */
+static int default_name_number(const char *name)
+{
+    enum { DIGITS_MAX = 9 };
+    size_t digits = strncmp(name, "child", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
+    return digits && digits <= DIGITS_MAX && !name[5 + digits] ? atoi(name + 5) : -1;
+}
+
 static int make_agents(rlm_run *run, rlm_error **err)
 {
     for (rlm_graph *g = run->root; g; g = rlm_graph_next(run->root, g)) {
@@ -59,10 +69,9 @@ static int make_agents(rlm_run *run, rlm_error **err)
         }
         agent->state = rlm_graph_finished(g) ? RLM_AGENT_FINISHED : RLM_AGENT_READY;
         for (size_t i = 0; i < g->children.len; i++) {
-            int number, end = 0;
             const char *name = g->children.items[i]->name;
-            if (sscanf(name, "child%d%n", &number, &end) == 1 && !name[end] &&
-                number >= agent->default_names) {
+            int number = default_name_number(name);
+            if (number >= agent->default_names) {
                 agent->default_names = number + 1;
             }
         }
@@ -134,6 +143,28 @@ static int reopen(rlm_run *run, const struct rlm_resume_options *options, rlm_er
     return r < 0 ? r : rlm_record_reopen(run->journal, run->root, err);
 }
 
+/* A tool's limit of calls is one of the run. A call that will be made again is counted then. */
+static void count_tool_calls(rlm_run *run, const struct rlm_past_run *past)
+{
+    size_t pos = 0;
+    void *value;
+    while (rlm_map_next(&past->agents, &pos, NULL, &value)) {
+        const struct rlm_past *agent = value;
+        for (size_t i = 0; i < agent->cells.len; i++) {
+            const struct rlm_past_cell *cell = agent->cells.items[i];
+            for (size_t k = 0; k < cell->calls.len; k++) {
+                const struct rlm_past_call *call = cell->calls.items[k];
+                const struct rlm_tool *tool = rlm_tools_find(&run->flow->tools, call->name);
+                bool refused = rlm_str_is(call->error_reason, "arguments") ||
+                               rlm_str_is(call->error_reason, "limit");
+                if (tool && !refused && (call->finished || !tool->idempotent)) {
+                    run->tool_calls[tool->index]++;
+                }
+            }
+        }
+    }
+}
+
 static int build(rlm_run *run,
                  const struct rlm_resume_options *options,
                  struct rlm_past_run *past,
@@ -142,6 +173,7 @@ static int build(rlm_run *run,
     run->root = rlm_steal(&past->root);
     run->last_ask = past->last_ask;
     run->earlier_ms = past->elapsed_ms;
+    count_tool_calls(run, past);
     int r = reopen(run, options, err);
     if (r < 0 || (r = make_agents(run, err)) < 0 ||
         (r = rlm_inputs_reopen(run, past->input_lists.items, past->input_lists.len, err)) < 0) {
@@ -170,6 +202,43 @@ static int build(rlm_run *run,
     return 0;
 }
 
+/* What is wrong inside a good record, or with a blob that it names, is found only here. */
+static int load_past(rlm_run *run,
+                     const struct rlm_resume_options *options,
+                     struct rlm_past_run **ret_past,
+                     struct rlm_journal_damage *damage,
+                     rlm_error **err)
+{
+    struct rlm_journal_damage wrong = {.offset = -1};
+    rlm_error *why = NULL;
+    int r = rlm_past_load(options->journal, run->blobs, ret_past, &wrong, &why);
+    if (r < 0 && wrong.offset > 0 && options->cut) {
+        struct stat st;
+        rlm_autofree char *file = NULL;
+        if (asprintf(&file, "%s/journal", options->journal) < 0) {
+            file = NULL;
+            rlm_error_free(why);
+            return rlm_error_nomem(err);
+        }
+        wrong.lost_bytes = stat(file, &st) == 0 ? (int64_t)st.st_size - wrong.offset : 0;
+        rlm_run_notice(run, "%s", rlm_error_message(why));
+        rlm_error_free(rlm_steal(&why));
+        r = rlm_journal_cut(run->journal, wrong.offset, err);
+        if (damage->offset >= 0) {
+            wrong.lost_bytes += damage->lost_bytes;
+        }
+        *damage = wrong;
+        return r < 0 ? r : rlm_past_load(options->journal, run->blobs, ret_past, NULL, err);
+    }
+    if (r < 0) {
+        bool help = wrong.offset > 0 && r != RLM_E_VERSION;
+        rlm_error_set(err, r, "%s: %s%s", options->journal, rlm_error_message(why),
+                      help ? "; look at the run, or cut it there (--cut)" : "");
+        rlm_error_free(why);
+    }
+    return r;
+}
+
 int rlm_flow_resume(rlm_flow *flow,
                     const struct rlm_resume_options *options,
                     const struct rlm_run_events *events,
@@ -191,7 +260,7 @@ int rlm_flow_resume(rlm_flow *flow,
                          &damage, err);
     if (r == 0) {
         run->blobs = rlm_journal_blobs(run->journal);
-        r = rlm_past_load(options->journal, run->blobs, &past, NULL, err);
+        r = load_past(run, options, &past, &damage, err);
     }
     if (r == 0) {
         r = rlm_run_set_program(run, options->program, err);

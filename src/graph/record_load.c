@@ -311,7 +311,9 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
         return r;
     }
     if (l->other && kind != RLM_RECORD_NODE && kind != RLM_RECORD_CHILD && kind < _RLM_RECORD_MAX) {
-        return l->other(l->arg, kind, offset, payload, err);
+        r = l->other(l->arg, kind, offset, payload, err);
+        l->fault_offset = r < 0 && r != RLM_E_NOMEM && r != RLM_E_IO ? offset : -1;
+        return r;
     }
     return 0;
 }

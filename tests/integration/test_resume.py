@@ -1,9 +1,16 @@
 """A run that was killed goes on: same answer, nothing bought twice, nothing launched twice."""
 
+import collections
+import concurrent.futures
+import os
+import queue
+
 import pytest
 from journal import Journal, cut
 from runs import command, go, look, mind  # noqa: F401
 
+TORTURE = bool(os.environ.get("RLMFLOW_TORTURE"))  # everything, instead of a sample
+WIDTH = 4
 ROOT = [
     "seen = []\nwords = INPUTS['corpus'].split()\nseen.append(len(words))\nprint(seen)",
     "import asyncio\n"
@@ -61,24 +68,64 @@ def check_graph(run):
         assert len(run.nodes(agent, "llm_output")) == (5 if agent == "root" else 3)
 
 
-def resume_at(whole, end, tmp_path, server, run_rlmflow, look, *flags):
-    copy = cut(whole.path, tmp_path / f"cut{end}.rlm", end)
-    server.reset()
-    server.set_rules(story())
-    before = bought(copy)
-    result = run_rlmflow("resume", copy, *flags)
-    asked = len(server.requests)
-    run = look(result, copy)
-    return run, before, asked
+class Resumer:
+    """Resumes copies of a run, several at once, each with a server of its own."""
+
+    def __init__(self, make_server, run_rlmflow, look):
+        self.servers = queue.Queue()
+        for _ in range(WIDTH):
+            self.servers.put(make_server())
+        self.run_rlmflow, self.look = run_rlmflow, look
+
+    def resume(self, path, *flags, rules=None):
+        """Resumes a run: (the Run, how many requests its server got)."""
+        server = self.servers.get()
+        try:
+            server.reset()
+            server.set_rules(story() if rules is None else rules)
+            result = self.run_rlmflow("resume", path, "--base-url", server.base_url, *flags)
+            return self.look(result, path), len(server.requests)
+        finally:
+            self.servers.put(server)
+
+    @staticmethod
+    def each(work, things):
+        """Does the work with each thing; the first failure is raised."""
+        with concurrent.futures.ThreadPoolExecutor(WIDTH) as pool:
+            return list(pool.map(work, things))
 
 
+@pytest.fixture
+def resumer(make_server, run_rlmflow, look):
+    return Resumer(make_server, run_rlmflow, look)
 
-def test_every_record_boundary_with_cells_run_again(whole, tmp_path, server, run_rlmflow, look):
+
+def boundaries(records, share=6):
+    """Of the records, those after which the journal is cut: all in torture, else before some and after
+    some of each kind."""
+    if TORTURE:
+        return list(records)
+    counts, chosen = collections.Counter(r.kind for r in records), set()
+    seen = collections.Counter()
+    for before, record in zip([None, *records], records):
+        n = seen[record.kind]
+        seen[record.kind] += 1
+        if n % share == 0 or counts[record.kind] < 3:
+            chosen.add(record.position)
+        if before and (n % share == share // 2 or counts[record.kind] < 3):
+            chosen.add(before.position)
+    return [r for r in records if r.position in chosen]
+
+
+def test_record_boundaries_with_cells_run_again(whole, tmp_path, resumer):
     total = len(bought(whole.path))
-    for record in Journal(whole.path).records[1:-2]:
-        end, kind = record.end, record.kind
-        run, before, asked = resume_at(whole, end, tmp_path, server, run_rlmflow, look, "--restore",
-                                       "replay")
-        assert run.answer == ANSWER, (end, kind, run.stderr)
+
+    def at(record):
+        copy = cut(whole.path, tmp_path / f"cut{record.end}.rlm", record.end)
+        before = len(bought(copy))
+        run, asked = resumer.resume(copy, "--restore", "replay")
+        assert run.answer == ANSWER, (record, run.stderr)
         check_graph(run)
-        assert asked == total - len(before), (end, kind)
+        assert asked == total - before, record
+
+    resumer.each(at, boundaries(Journal(whole.path).records[1:-2]))
