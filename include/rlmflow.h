@@ -337,6 +337,9 @@ RLM_API int rlm_flow_set_child_model(rlm_flow *flow, const char *name, rlm_error
 /* A tool that runs here, on the host, when agent code calls it. Before the first run. RLM_E_INVAL (a
  * name that is no identifier or one of the engine's), RLM_E_EXISTS, RLM_E_SCHEMA. */
 RLM_API int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err);
+struct rlm_flow_hooks;
+/* What is asked before an agent acts: see "gates". Copied. RLM_E_INVAL while a run exists. */
+RLM_API int rlm_flow_set_hooks(rlm_flow *flow, const struct rlm_flow_hooks *hooks, rlm_error **err);
 /* No run may be left. NULL allowed. */
 RLM_API void rlm_flow_free(rlm_flow *flow);
 /* The system prompt as an agent of that depth gets it; the caller frees it. */
@@ -419,6 +422,7 @@ enum rlm_agent_state {
     RLM_AGENT_RUNNING,  /* its code runs, or its session starts */
     RLM_AGENT_RESTORING,/* its session is brought back to where it was */
     RLM_AGENT_WAITING,  /* its code waits for sub-agents, a model or a tool */
+    RLM_AGENT_GATED,    /* it waits for the answer of a gate */
     RLM_AGENT_FINISHED,
 };
 
@@ -513,7 +517,8 @@ RLM_API rlm_graph *rlm_run_graph(rlm_run *run);
 RLM_API enum rlm_agent_state rlm_run_agent_state(const rlm_run *run, const rlm_graph *g);
 /* The answer (JSON text under a schema); valid if the reason is "answered". */
 RLM_API struct rlm_str rlm_run_answer(const rlm_run *run);
-/* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed", "interrupted"; "" before. */
+/* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed", "interrupted",
+ * "awaiting_approval" (rlm_gate_postpone); "" before. */
 RLM_API const char *rlm_run_reason(const rlm_run *run);
 /* What went wrong, for people; "" if nothing did. */
 RLM_API const char *rlm_run_message(const rlm_run *run);
@@ -527,6 +532,98 @@ RLM_API const char *rlm_run_path(const rlm_run *run); /* of the journal; NULL: i
  * or replaced while it was written, and is lost; RLM_E_IO: its path cannot be looked at. */
 RLM_API int rlm_run_check_kept(const rlm_run *run, rlm_error **err);
 RLM_API uint64_t rlm_run_disk_bytes(const rlm_run *run);
+
+/* ---- runs as things -------------------------------------------------------------------------- */
+
+enum rlm_run_state {
+    RLM_RUN_RUNNING,    /* a living process writes it */
+    RLM_RUN_UNFINISHED, /* stopped or killed: rlm_flow_resume goes on with it */
+    RLM_RUN_ENDED,      /* the reason says how */
+    RLM_RUN_DAMAGED,    /* the problem says where; what could be read is filled in */
+};
+
+/* What a list of runs shows of one. Texts are never NULL, but `problem` is when there is none. */
+struct rlm_run_glance {
+    size_t size;
+    enum rlm_run_state state;
+    char *query;        /* its first 400 bytes */
+    char *reason;       /* as rlm_run_reason */
+    char *problem;
+    int64_t started_us; /* microseconds since 1970; 0: unknown */
+    int64_t changed_us; /* when something was last written */
+    struct rlm_usage usage;
+    size_t agents;
+    uint64_t disk_bytes;
+};
+
+#define RLM_RUN_GLANCE_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct rlm_run_glance)                                                      \
+    }
+
+/* Looks at a run without loading it: of one that has ended only the first and the last record are read.
+ * A damaged one is no error. RLM_E_NOT_FOUND, RLM_E_PARSE (no directory), RLM_E_IO. */
+RLM_API int rlm_run_glance(const char *journal, struct rlm_run_glance *ret_glance, rlm_error **err);
+/* Frees what a glance holds. */
+RLM_API void rlm_run_glance_deinit(struct rlm_run_glance *glance);
+/* Removes a run from the disk. RLM_E_BUSY (a living process holds it), RLM_E_NOT_FOUND, RLM_E_PARSE (no
+ * run), RLM_E_INVAL (a link), RLM_E_EXISTS (other files lie there; they stay), RLM_E_IO. */
+RLM_API int rlm_run_remove(const char *journal, rlm_error **err);
+
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+/* A question before an agent acts. A hook gets it and answers it exactly once, at once or any time later,
+ * on the loop's thread. Until then no clock of the cell or call runs, max_time stands still where
+ * all agents wait for gates, and everything else goes on. If the agent ends first, the answer must be
+ * given all the same and is dropped. The journal keeps who answered what, when, and what was shown. */
+typedef struct rlm_gate rlm_gate;
+
+/* `who` (all three): whose answer it is, for the record; NULL: not said. */
+RLM_API void rlm_gate_allow(rlm_gate *gate, const char *who);
+/* Of exec_turn: this code runs in place of the one proposed, and the model is told so. Of other gates it
+ * is as rlm_gate_reject. */
+RLM_API void rlm_gate_rewrite(rlm_gate *gate, const char *who, struct rlm_str code);
+/* Of exec_turn: the code does not run, and the text is what the model is shown (an error_output
+ * "rejected"). Of host_call: HostCallError with this text in the agent's code. Of model_call: an
+ * llm_query gets a failure "refused", an agent fails. */
+RLM_API void rlm_gate_reject(rlm_gate *gate, const char *who, struct rlm_str text);
+/* Nobody here can answer: stops the run as rlm_run_stop does, with the reason "awaiting_approval" and `why`
+ * as its message. The question is asked again when the run is resumed. */
+RLM_API void rlm_gate_postpone(rlm_gate *gate, const char *why);
+/* `cancelled` is called if the agent or the run ends before the answer. It may give the answer. */
+RLM_API void rlm_gate_on_cancel(rlm_gate *gate, void (*cancelled)(void *arg), void *arg);
+
+/* Each may be NULL: all is allowed. `g` is the agent's graph. With `replay` the recorded decision stands
+ * whatever is answered, and nothing runs that did not run then: rlm_gate_allow agrees with it, an
+ * answer that would have let other code run (or none) is a difference that ends the replay. */
+struct rlm_flow_hooks {
+    size_t size;
+    void *arg;
+    /* Before the code of a reply is handed to a session. */
+    void (*exec_turn)(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str code, bool replay);
+    /* Before a model call is reserved and sent, once for all its attempts. `call_json`: {"model", "turn" (0: a
+     * prompt of llm_query), "messages": number, "input_tokens": at most, "prompt": of llm_query}. Not
+     * in a replay, which makes none. */
+    void (*model_call)(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str call_json);
+    /* Before a host call of agent code is performed. `arguments_json`: {"args": [...], "kwargs": {...}}. */
+    void (*host_call)(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str name,
+                      struct rlm_str arguments_json, bool replay);
+    /* A change of a graph has been journaled (the types of the public classes). Not in a replay. */
+    void (*event_committed)(void *arg, rlm_run *run, const struct rlm_event *event);
+};
+
+#define RLM_FLOW_HOOKS_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct rlm_flow_hooks)                                                      \
+    }
+
+/* Regular expressions (PCRE2) for rules on what is asked; a search is bounded in steps. */
+typedef struct rlm_regex rlm_pattern;
+/* RLM_E_PARSE with the offset and the reason, RLM_E_LIMIT for a pattern that is too long. */
+RLM_API int rlm_pattern_new(struct rlm_str pattern, rlm_pattern **ret_pattern, rlm_error **err);
+/* 1: found somewhere in the text, 0: not; RLM_E_LIMIT when the search was given up, RLM_E_NOMEM. */
+RLM_API int rlm_pattern_search(rlm_pattern *pattern, struct rlm_str text, rlm_error **err);
+RLM_API void rlm_pattern_free(rlm_pattern *pattern); /* NULL allowed */
 
 /* ---- views ----------------------------------------------------------------------------------- */
 

@@ -171,6 +171,92 @@ void kept_measure(struct kept_sum *ret_sum)
     free(directory);
 }
 
+static int compare_runs(const void *a, const void *b)
+{
+    const struct kept_run *x = a, *y = b;
+    int64_t left = x->glance.changed_us, right = y->glance.changed_us;
+    return left != right ? (left < right) - (left > right) : strcmp(x->name, y->name);
+}
+
+/* Whatever is wrong with a run is shown in its place. */
+static void look(struct kept_run *run)
+{
+    rlm_error *err = NULL;
+    run->glance = (struct rlm_run_glance)RLM_RUN_GLANCE_INIT;
+    if (rlm_run_glance(run->path, &run->glance, &err) < 0) {
+        struct stat st;
+        run->glance.state = RLM_RUN_DAMAGED;
+        run->glance.query = text_copy("");
+        run->glance.reason = text_copy("");
+        run->glance.problem = text_copy(rlm_error_message(err));
+        if (lstat(run->path, &st) == 0) {
+            run->glance.changed_us = st.st_mtim.tv_sec * INT64_C(1000000);
+        }
+        rlm_error_free(err);
+    }
+}
+
+static bool is_run_name(const char *name)
+{
+    size_t len = strlen(name);
+    return name[0] != '.' && len > 4 && strcmp(name + len - 4, ".rlm") == 0;
+}
+
+int kept_list(struct kept_runs *ret_runs)
+{
+    struct kept_runs runs = {.directory = kept_directory()};
+    size_t cap = 0;
+    if (!runs.directory) {
+        text_complain("neither XDG_STATE_HOME nor HOME says where runs are kept");
+        return EXIT_USAGE;
+    }
+    DIR *dir = opendir(runs.directory);
+    if (!dir && errno != ENOENT) {
+        int problem = errno;
+        text_complain("looking into %s: %s", runs.directory, strerror(problem));
+        free(runs.directory);
+        return text_exit_code_of_errno(problem);
+    }
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        if (!is_run_name(entry->d_name)) {
+            continue;
+        }
+        if (runs.n == cap) {
+            struct kept_run *grown = text_allocate((cap * 2 + 64) * sizeof *grown);
+            if (cap) {
+                memcpy(grown, runs.items, cap * sizeof *grown);
+            }
+            free(runs.items);
+            runs.items = grown;
+            cap = cap * 2 + 64;
+        }
+        struct kept_run *run = &runs.items[runs.n++];
+        run->name = text_copy(entry->d_name);
+        run->path = text_format("%s/%s", runs.directory, entry->d_name);
+        look(run);
+        runs.bytes += run->glance.disk_bytes;
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    if (runs.n) {
+        qsort(runs.items, runs.n, sizeof *runs.items, compare_runs);
+    }
+    *ret_runs = runs;
+    return 0;
+}
+
+void kept_list_free(struct kept_runs *runs)
+{
+    for (size_t i = 0; i < runs->n; i++) {
+        rlm_run_glance_deinit(&runs->items[i].glance);
+        free(runs->items[i].name);
+        free(runs->items[i].path);
+    }
+    free(runs->items);
+    free(runs->directory);
+}
+
 void kept_warn(void)
 {
     struct kept_sum sum;
@@ -179,8 +265,9 @@ void kept_warn(void)
         char all[32], largest[32];
         units_format_size(sum.bytes, all, sizeof all);
         units_format_size(sum.largest_bytes, largest, sizeof largest);
-        text_say("warning: the %zu kept runs take %s; to free %s: rm -r '%s'", sum.runs, all,
-                 largest, sum.largest);
+        text_say("warning: the %zu kept runs take %s; the largest, %s, takes %s: `rlmflow runs` lists "
+                 "them, `rlmflow runs prune --keep-size 5g` removes the oldest",
+                 sum.runs, all, sum.largest, largest);
     }
     free(sum.largest);
 }

@@ -5,6 +5,7 @@
 
 static const char *const apis[] = {"openai", "anthropic", NULL};
 static const char *const restores[] = {"auto", "replay", "fresh", "ask", NULL};
+static const char *const formats[] = {"json", "sqlite", "rlmflow-python", NULL};
 static const char *const runtimes[] = {"subprocess", NULL};
 
 enum {
@@ -136,7 +137,7 @@ const struct option option_table[OPT_COUNT] = {
         .help = "wait before each step until the disk has what was recorded", .commands = SETTINGS},
     [OPT_JSON] = {.name = "json", .group = "result", .kind = OPTION_SWITCH,
         .help = "stdout is JSON Lines, one event a line, the result last", .only_flag = true,
-        .commands = FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_VIEW},
+        .commands = FOR_RUN | FOR_RESUME | FOR_DEMO | FOR_VIEW | FOR_RUNS},
     [OPT_QUIET] = {.name = "quiet", .letter = 'q', .group = "result", .kind = OPTION_SWITCH,
         .help = "no progress on stderr", .commands = SHOWN},
     [OPT_LOG_FILE] = {.name = "log-file", .group = "result", .argument = "FILE",
@@ -148,4 +149,16 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_USAGE] = {.name = "usage", .group = "view", .kind = OPTION_SWITCH,
         .help = "where tokens and money went, by agent and by turn, dearest first",
         .commands = FOR_VIEW, .only_flag = true},
+    [OPT_OLDER_THAN] = {.name = "older-than", .group = "prune", .argument = "TIME",
+        .help = "remove runs in which nothing was written for that long: 30d, 2w, 12h",
+        .commands = FOR_RUNS, .only_flag = true},
+    [OPT_KEEP_SIZE] = {.name = "keep-size", .group = "prune", .kind = OPTION_SIZE, .argument = "SIZE",
+        .help = "remove the oldest runs until the rest takes no more than that: 5g",
+        .commands = FOR_RUNS, .only_flag = true},
+    [OPT_DRY_RUN] = {.name = "dry-run", .group = "prune", .kind = OPTION_SWITCH,
+        .help = "only say what would be removed", .commands = FOR_RUNS, .only_flag = true},
+    [OPT_FORMAT] = {.name = "format", .group = "export", .kind = OPTION_CHOICE,
+        .argument = "json|sqlite|rlmflow-python", .choices = formats, .fallback = "json",
+        .help = "json: one document; sqlite: a database to query; rlmflow-python: the directory that the "
+                "Python project of that name saves", .commands = FOR_EXPORT, .only_flag = true},
 };

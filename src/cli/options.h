@@ -62,6 +62,10 @@ enum option_id {
     OPT_AGENT,
     OPT_NODE,
     OPT_USAGE,
+    OPT_OLDER_THAN,
+    OPT_KEEP_SIZE,
+    OPT_DRY_RUN,
+    OPT_FORMAT,
     OPT_COUNT,
 };
 
@@ -95,6 +99,10 @@ enum command_bit {
     FOR_VERSION = 32,
     FOR_RESUME = 64,
     FOR_REPLAY = 128,
+    FOR_RUNS = 256,
+    FOR_EXPORT = 512,
+    FOR_PACK = 1024,
+    FOR_UNPACK = 2048,
 };
 
 struct option {

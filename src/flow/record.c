@@ -26,7 +26,7 @@
  *                 settled by its llm_output
  * RESUMED        {"version", "t", "elapsed_ms": of earlier drives, "options": {...}}
  * BLOB           {"id", "type", "size", "chars", "max_char"}
- * RUN_ENDED      {"reason", "message"}
+ * RUN_ENDED      {"reason", "message", "agents", "usage": {...of the whole tree}}
  */
 
 enum { RECORD_MAX = RLM_RECORD_MAX_BYTES };
@@ -389,6 +389,12 @@ int rlm_record_end(rlm_run *run)
     struct rlm_json_writer w = begin(&buf, NULL);
     rlm_json_member_text(&w, "reason", run->reason);
     rlm_json_member_text(&w, "message", run->message);
+    struct rlm_usage usage = rlm_graph_usage(run->root, true);
+    rlm_json_member_int(&w, "agents", (int64_t)rlm_graph_agent_count(run->root));
+    rlm_json_key(&w, "usage");
+    rlm_json_begin(&w, '{');
+    rlm_record_put_usage(&w, &usage);
+    rlm_json_end(&w, '}');
     rlm_json_end(&w, '}');
     rlm_autoerr rlm_error *err = NULL;
     return rlm_journal_append(run->journal, RLM_RECORD_RUN_ENDED, rlm_buf_str(&buf), &err);
