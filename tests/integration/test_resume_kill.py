@@ -1,0 +1,155 @@
+"""kill -9 at random moments: of the engine, of the engine that resumes, of workers.
+
+The seed of the moments is printed with a failure; RLMFLOW_SEED gives it anew. `make torture` takes many
+more moments.
+"""
+
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+from hosts import make_host  # noqa: F401
+from journal import Journal
+from runs import command, descendants, go, look, mind  # noqa: F401
+from test_resume import Resumer, bought
+
+SEED = int(os.environ.get("RLMFLOW_SEED", random.SystemRandom().randrange(10**6)))
+MOMENTS = int(os.environ.get("RLMFLOW_MOMENTS", 500 if os.environ.get("RLMFLOW_TORTURE") else 20))
+SAFE = ("def safe(key):\n"
+        "    try:\n        return buy(key)\n    except Exception:\n        return 'buy:' + key\n")
+ROOT = [
+    SAFE + "state = [look('r1'), safe('r2')]\nprint(state)",
+    "import asyncio\n"
+    "specs = [{'query': f'work {i}', 'name': f'w{i}', 'inputs': {'k': f'k{i}'}} for i in range(6)]\n"
+    "first, note = await asyncio.gather(launch_subagents(specs), llm_query('a note'))\n"
+    "state += first + [note]\nprint(len(state))",
+    "state += await llm_query_batched(['one', 'two', 'three'])\nstate.append(look('r3'))\nprint(len(state))",
+    "halves = await asyncio.gather(launch_subagents([{'query': 'work 7', 'inputs': {'k': 'k7'}},"
+    " {'query': 'work 8', 'inputs': {'k': 'k8'}}]), launch_subagents([{'query': 'work 9', 'inputs': "
+    "{'k': 'k9'}}, {'query': 'work 10', 'inputs': {'k': 'k10'}}]))\n"
+    "state += halves[0] + halves[1]\nprint(len(state))",
+    "done('|'.join(state))",
+]
+WORK = [
+    SAFE + "k = INPUTS['k']\nmine = [look(k + 'a')]\nprint(mine)",
+    "mine.append(safe(k + 'b'))\nmine.append(await llm_query('of ' + k))\nprint(mine)",
+    "mine += [await llm_query('deep ' + k), look(k + 'c')]\nprint(len(mine))",
+    "done('/'.join(mine))",
+]
+KEYS = [f"k{i}" for i in (0, 1, 2, 3, 4, 5, 7, 8, 9, 10)]
+WORKED = [f"look:{k}a/buy:{k}b/of {k}!/deep {k}!/look:{k}c" for k in KEYS]
+ANSWER = "|".join(["look:r1", "buy:r2", *WORKED[:6], "a note!", "one!", "two!", "three!", "look:r3",
+                   *WORKED[6:]])
+AGENTS = {"root", *(f"root.w{i}" for i in range(6)), *(f"root.child{i}" for i in range(4))}
+
+
+def last_text(request):
+    return [text for role, text in request.messages if role == "user"][-1]
+
+
+def story():
+    return mind({"go": ROOT, "work": WORK}, query=lambda request: last_text(request) + "!")
+
+
+def results(path):
+    """The tool calls whose results are written."""
+    journal = Journal(path)
+    started = {(r["agent"], r["cell"], r["call"]): r for r in journal.all("call_started")}
+    done = set()
+    for r in journal.all("call_finished"):
+        call = started.get((r["agent"], r["cell"], r["call"]))
+        if call and call["name"] in ("buy", "look"):
+            done.add(f"{call['name']} {(call['args'] or [call['kwargs'].get('key')])[0]}")
+    return done
+
+
+def whole_prefix(path):
+    """Cuts off a torn record, as the program will."""
+    data = (path / "journal").read_bytes()
+    end = 8
+    while end + 9 <= len(data) and end + 9 + int.from_bytes(data[end:end + 4], "little") <= len(data):
+        end += 9 + int.from_bytes(data[end:end + 4], "little")
+    os.truncate(path / "journal", end)
+
+
+class Bookkeeping:
+    """What must hold over all drives of one run."""
+
+    def __init__(self, host):
+        self.host, self.gained, self.frozen = host, 0, {}
+
+    def killed(self, requests):
+        if self.host.size < 9:
+            return False  # nothing of the run is there
+        whole_prefix(self.host.run)
+        had, self.gained = self.gained, len(bought(self.host.run))
+        assert self.gained - had <= requests <= self.gained - had + 4, "replies that nobody asked for"
+        counts = self.host.counts()
+        for key, n in self.frozen.items():
+            assert counts[key] == n, f"{key} had its result, and was performed again"
+        self.frozen = {key: counts[key] for key in results(self.host.run)}
+        return True
+
+    def ended(self, requests, total):
+        assert requests == total - self.gained, "a reply was bought twice, or left out"
+        counts = self.host.counts()
+        for key, n in self.frozen.items():
+            assert counts[key] == n, f"{key} had its result, and was performed again"
+        assert all(n == 1 for key, n in counts.items() if key.startswith("buy")), counts
+        assert sum(key.startswith("look") for key in counts) == 22, counts
+
+
+def check_graph(run):
+    assert set(run.ends) == AGENTS and set(run.ends.values()) == {"answered"}
+    for agent in AGENTS:
+        launches = [n["call_id"] for n in run.nodes(agent, "supervising_output")]
+        resumes = [n["call_id"] for n in run.nodes(agent, "resume_action")]
+        assert sorted(launches) == sorted(resumes) and len(set(launches)) == len(launches)
+        assert len(launches) == (3 if agent == "root" else 0)
+        assert len(run.nodes(agent, "user_query")) == 1
+        assert len(run.nodes(agent, "llm_output")) == (5 if agent == "root" else 4)
+
+
+@pytest.fixture
+def whole(make_host, make_server):
+    """(bytes of the journal, number of replies) of a run that nobody disturbed."""
+    host, server = make_host("whole"), make_server(story())
+    ended = host.drive("run", server, workers=4, delay=3)
+    assert ended.stdout == ANSWER, ended.stderr
+    assert len(server.requests) == len(bought(host.run))
+    return host.size, len(server.requests)
+
+
+def test_the_engine_is_killed_at_random_moments(whole, make_host, make_server, run_rlmflow, look):
+    size, total = whole
+
+    def one(number):
+        moments = random.Random(f"{SEED} {number}")
+        host = make_host(f"killed{number}")
+        book, kills, command = Bookkeeping(host), moments.choice([1, 1, 2, 3]), "run"
+        while True:
+            server = make_server(story())
+            kill = None
+            if kills:
+                kill = (host.after(moments.uniform(0, 1.2)) if command == "resume" and moments.random() < 0.5
+                        else host.at_size(moments.uniform(host.size, size)))
+            ended = host.drive(command, server, kill=kill, workers=4, delay=3)
+            where = f"seed {SEED}, run {number}, {kills} kills left: {ended.stderr}"
+            if not ended.killed:
+                answered = "has ended with an answer" in ended.stderr  # it was killed after that
+                assert ended.stdout == ANSWER or answered and ended.code == 2, where
+                break
+            kills -= 1
+            if book.killed(len(server.requests)):
+                command = "resume"
+            else:
+                command, kills = "run", max(kills, 1)
+                host = make_host(f"killed{number}again{moments.random()}")
+                book = Bookkeeping(host)
+        book.ended(len(server.requests), total)
+        check_graph(look(ended, host.run))
+
+    Resumer.each(one, range(MOMENTS))
