@@ -153,3 +153,65 @@ def test_the_engine_is_killed_at_random_moments(whole, make_host, make_server, r
         check_graph(look(ended, host.run))
 
     Resumer.each(one, range(MOMENTS))
+
+
+def steps(marks, *cells):
+    """Replies that go by what the conversation shows to be done: a cell is written again until its
+    number is printed, and all are when variables are gone. The first says that its worker is ready."""
+    first = f"import os; open(f'{marks}/{{os.getpid()}}', 'w').close()\n"
+
+    def reply(request):
+        at = 0
+        for role, text in request.messages:
+            if role == "user" and ("variables are gone" in text or "All variables are lost" in text):
+                at = 0
+            elif role == "user" and re.search(rf"^done {at}$", text, re.MULTILINE):
+                at += 1
+        code = cells[at] if at == len(cells) - 1 else f"{cells[at]}\nprint('done {at}')"
+        return code if at else first + code
+    return reply
+
+
+def kill_workers(process, marks, moments, times):
+    """Kills a random worker that was ready, so many times."""
+    while times and process.poll() is None:
+        time.sleep(moments.uniform(0.02, 0.25))
+        workers = sorted(descendants(process.pid) & {int(p.name) for p in marks.iterdir()})
+        if workers:
+            try:
+                os.kill(moments.choice(workers), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            times -= 1
+
+
+def test_workers_are_killed_and_their_state_comes_back(make_server, start_rlmflow, command, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    child = steps(marks, "mine = [INPUTS['k']]", "mine.append(await llm_query('a ' + mine[0]))",
+                  "import time; time.sleep(0.05); mine.append(len(mine))",
+                  "done('/'.join(map(str, mine)))")
+    root = steps(marks, "state = {'first': 1}", "state['note'] = await llm_query('note')",
+                 "mine = [r for r in await launch_subagents([{'query': 'work', 'inputs': {'k': c}} for c in 'abc'])]",
+                 "state['work'] = mine", "import time; time.sleep(0.1); state['last'] = len(state)",
+                 "done(repr(state))")
+    rules = mind({"go": root, "work": child}, query=lambda request: last_text(request) + "!")
+    answer = repr({"first": 1, "note": "note!", "work": [f"{c}/a {c}!/2" for c in "abc"], "last": 3})
+    deaths = []
+
+    def one(number):
+        moments = random.Random(f"{SEED} worker {number}")
+        server = make_server(rules)
+        args, path = command(server, "--restore", "replay", "--max-iters", "60")
+        process = start_rlmflow(*args)
+        kill_workers(process, marks, moments, 4)
+        out, err = process.communicate(timeout=60)
+        where = f"seed {SEED}, run {number}: {err.decode()}"
+        assert out.decode() == answer + "\n", where
+        journal = Journal(path)
+        deaths.extend(journal.all("session_ended"))
+        for r in journal.all("node", type="error_output"):
+            assert r["error"] in ("signal", "exit", "exec", "session_died"), (r.members, where)
+
+    Resumer.each(one, range(max(4, MOMENTS // 5)))
+    assert deaths
