@@ -2,12 +2,14 @@
 
 import collections
 import os
+import struct
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from journal import Journal
 from workers import DEBIAN
 
 LIMIT_S = 120  # a limit for what does not end, not a measure
@@ -95,3 +97,17 @@ def make_host(build_dir, workspace, tmp_path):
     if not os.access(program, os.X_OK):
         pytest.fail(f"{program} is missing: build it first")
     return lambda name: Host(program, workspace, tmp_path / f"{name}.rlm")
+
+
+def until(path, holds):
+    """A `kill` for when the records of the journal at path fulfil something, or the drive has ended."""
+    def wait(process):
+        while process.poll() is None:
+            try:
+                if holds(Journal(path)):
+                    return
+            except (AssertionError, OSError, struct.error, ValueError):
+                pass  # it is being written
+            time.sleep(0.002)
+        raise AssertionError(f"the drive ended before: {process.communicate()}")
+    return wait
