@@ -4,6 +4,7 @@
  * at any moment. An ask waits for one of three things: a width (`workers`), what others hold in the
  * ledger, or a provider's pause; `rlm_asks_pump` starts what may start, oldest first.
  */
+#include "flow/gate.h"
 #include "flow/messages.h"
 #include "flow/run.h"
 #include "model/backoff.h"
@@ -25,6 +26,8 @@ struct rlm_ask {
     uint64_t pieces, text_bytes; /* of its stream */
     rlm_chat *chat;              /* NULL: waits */
     bool unsent;                 /* reserved, but not sent until that is on disk */
+    rlm_gate *gate;              /* model_call's, until it has been answered */
+    bool allowed;                /* it has let this pass */
     struct rlm_reservation held;
 };
 
@@ -124,8 +127,14 @@ static void ask_free(struct rlm_ask *ask)
             break;
         }
     }
+    rlm_gate_give_up(&ask->gate);
     rlm_arena_free(ask->arena);
     free(ask);
+}
+
+bool rlm_ask_is_gated(const struct rlm_ask *ask)
+{
+    return ask->gate && !rlm_gate_is_answered(ask->gate);
 }
 
 int64_t rlm_ask_id(const struct rlm_ask *ask)
@@ -201,7 +210,9 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .pieces = ask->pieces,
             .text_bytes = ask->text_bytes,
         };
-        struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
+        struct rlm_usage usage =
+            traffic.sent_bytes ? rlm_ledger_judge(NULL, false, &ask->held, &traffic)
+                               : (struct rlm_usage){0};
         settle(ask, &usage, NULL, false);
     } else if (ask->unsent) {
         settle_unsent(ask);
@@ -364,6 +375,72 @@ static void refuse(struct rlm_ask *ask, bool by_cost)
     fail(ask, by_cost ? "cost" : "budget", err);
 }
 
+static void put_question(const struct rlm_ask *ask, struct rlm_buf *json)
+{
+    struct rlm_json_writer w = {.buf = json};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_text(&w, "model", ask->options.model->name);
+    rlm_json_member_int(&w, "turn", ask->options.turn);
+    rlm_json_member_int(&w, "messages", (int64_t)ask->messages.count);
+    rlm_json_member_int(&w, "input_tokens", ask->input_bound);
+    if (!ask->options.turn) {
+        rlm_json_member_str(&w, "prompt", ask->options.prompt);
+    }
+    rlm_json_end(&w, '}');
+}
+
+static void refuse_by_gate(struct rlm_ask *ask)
+{
+    rlm_gate *gate = rlm_steal(&ask->gate);
+    rlm_autoerr rlm_error *err = NULL;
+    rlm_str why;
+    rlm_gate_decision(gate, &why);
+    rlm_error_set(&err, RLM_E_CANCELED, "the model call was refused: %.*s", RLM_FMT(why));
+    rlm_gate_give_up(&gate);
+    fail(ask, ask->options.turn ? "failed" : "refused", err);
+}
+
+/* What model_call says to the ask. False: it does not start now; `ret_changed`: the list of asks may have
+ * changed. */
+static bool pass_gate(struct rlm_ask *ask, bool *ret_changed)
+{
+    *ret_changed = false;
+    if (ask->allowed || !ask->run->flow->hooks.model_call) {
+        return true;
+    }
+    if (!ask->gate) {
+        rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
+        put_question(ask, &json);
+        struct rlm_gate_subject subject = {
+            .kind = RLM_GATE_MODEL_CALL,
+            .agent = ask->options.agent,
+            .of = &ask->options,
+            .ask = ask->id,
+            .shown = rlm_buf_str(&json),
+        };
+        if (!rlm_gate_ask(&ask->gate, &subject)) {
+            *ret_changed = true;
+            return false;
+        }
+    }
+    if (!rlm_gate_is_answered(ask->gate)) {
+        return false;
+    }
+    rlm_str why;
+    if (rlm_gate_decision(ask->gate, &why) != RLM_DECISION_ALLOW) {
+        refuse_by_gate(ask);
+        *ret_changed = true;
+        return false;
+    }
+    rlm_gate_give_up(&ask->gate);
+    ask->allowed = true;
+    if (ask->options.agent->state == RLM_AGENT_GATED && !ask->options.agent->open_gates) {
+        rlm_agent_set_state(ask->options.agent,
+                            ask->options.turn ? RLM_AGENT_QUEUED : RLM_AGENT_WAITING);
+    }
+    return true;
+}
+
 /* Sends what is reserved. True if the list of asks may have changed. */
 static bool send_reserved(struct rlm_ask *ask)
 {
@@ -396,6 +473,10 @@ static bool send_reserved(struct rlm_ask *ask)
 static bool try_start(struct rlm_ask *ask)
 {
     rlm_run *run = ask->run;
+    bool changed;
+    if (!pass_gate(ask, &changed) || run->stopping) {
+        return changed;
+    }
     enum rlm_reserve_outcome outcome = reserve(ask);
     if (outcome == RLM_RESERVE_WAIT) {
         return false;
