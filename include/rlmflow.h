@@ -652,6 +652,27 @@ RLM_API char *rlm_view_node(const rlm_graph *g, const struct rlm_node *node,
                             const struct rlm_view_options *options);
 /* Where the money went: usage by agent and by turn, dearest first. */
 RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *options);
+/* When the agents did what, as bars: a line for each, or of `agent` (NULL: all) a line for each step. `journal`
+ * is the path of the run, from which come the times in which it was stopped: they are left out; NULL: none
+ * were. The caller frees the text. RLM_E_NOMEM and those of rlm_graph_load. */
+RLM_API int rlm_view_timeline(const rlm_graph *root, const rlm_graph *agent, const char *journal,
+                              const struct rlm_view_options *options, char **ret_text,
+                              rlm_error **err);
+/* The conversation of one agent as its model saw it at its last turn, with the reply; `json`: as an object
+ * {"agent_id", "turn", "as_sent", "messages": [{"role", "content"}], "reply"}. It says whether what was
+ * sent was this, byte for byte. The caller frees the text. RLM_E_NOT_FOUND and those of rlm_graph_load. */
+RLM_API int rlm_view_conversation(const char *journal, const char *agent_id, bool json,
+                                  const struct rlm_view_options *options, char **ret_text,
+                                  rlm_error **err);
+/* How two runs differ: agents that only one has, and for each other the first node that differs. 1: they
+ * do. Times, ids and usage are not compared. The caller frees the text. RLM_E_NOMEM, RLM_E_LIMIT. */
+RLM_API int rlm_view_diff(const rlm_graph *a, const rlm_graph *b,
+                          const struct rlm_view_options *options, char **ret_text, rlm_error **err);
+/* The run as one HTML file that needs no other: tree, trajectories, timeline, search. `journal` as for
+ * rlm_view_timeline; `note` (may be NULL) is shown on top. Long texts are cut in the middle, and say so.
+ * The caller frees it. RLM_E_NOMEM, RLM_E_LIMIT and those of rlm_graph_load. */
+RLM_API int rlm_view_html(const rlm_graph *root, const char *journal, const char *note,
+                          char **ret_html, size_t *ret_len, rlm_error **err);
 /* An event as one line of text, without a newline; at most 200 columns unless `width` says otherwise.
  * Options may be NULL. */
 RLM_API char *rlm_view_event(const struct rlm_event *event, const struct rlm_view_options *options);

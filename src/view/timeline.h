@@ -1,0 +1,46 @@
+/* When the agents of a run did what: the times of its nodes, as spans.
+ *
+ * A run may have been stopped and resumed. The time in between, in which nothing ran, is left out of
+ * the axis: a place on it is the time since the run began less the stops before.
+ *
+ *     struct rlm_timeline t;
+ *     if ((r = rlm_timeline_load(root, path, &t, err)) < 0) return r;
+ *     rlm_timeline_each(&t, g, on_span, arg);
+ *     rlm_timeline_deinit(&t);
+ */
+#pragma once
+
+#include "graph/graph.h"
+
+enum rlm_span_kind {
+    RLM_SPAN_MODEL,   /* until the reply was there; waiting for a width or a pause counts too */
+    RLM_SPAN_CODE,    /* a cell ran; the llm_query that it waited for counts too */
+    RLM_SPAN_WAITING, /* for sub-agents */
+    _RLM_SPAN_KINDS,
+};
+
+struct rlm_stop {
+    int64_t last_us;    /* the last that is known of the drive that was stopped */
+    int64_t resumed_us; /* the next drive began */
+};
+
+struct rlm_timeline {
+    int64_t start_us; /* since 1970 */
+    int64_t total_us; /* of the axis */
+    RLM_VEC(struct rlm_stop) stops;
+};
+
+/* `turn` is the agent's turn that the span belongs to, from 1; `end` the node that ended it; places in
+ * microseconds. */
+typedef void (*rlm_timeline_span)(void *arg, enum rlm_span_kind kind, int turn,
+                                  const struct rlm_node *end, int64_t from_us, int64_t to_us);
+
+/* `journal` is the path of the run, for its stops; NULL: none are known. Errors are those of
+ * rlm_journal_read; a damaged end is none. */
+int rlm_timeline_load(const rlm_graph *root, const char *journal, struct rlm_timeline *ret_timeline,
+                      rlm_error **err);
+void rlm_timeline_deinit(struct rlm_timeline *t);
+/* The place of a time on the axis, 0 to total_us. */
+int64_t rlm_timeline_place(const struct rlm_timeline *t, int64_t time_us);
+void rlm_timeline_each(const struct rlm_timeline *t, const rlm_graph *g, rlm_timeline_span span,
+                       void *arg);
