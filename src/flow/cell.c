@@ -61,6 +61,7 @@ static void append_observation(struct rlm_agent *agent,
 {
     rlm_auto_buf struct rlm_buf content = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf note = RLM_BUF(TEXT_MAX);
+    rlm_auto_buf struct rlm_buf of_code = RLM_BUF(TEXT_MAX);
     rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
     if (agent->run->replay) {
         rlm_replay_take_note(agent);
@@ -70,7 +71,9 @@ static void append_observation(struct rlm_agent *agent,
         rlm_buf_adds(&note, agent->lost);
         free(rlm_steal(&agent->lost));
     }
-    note_on_code(agent->graph, &note);
+    note_on_code(agent->graph, &of_code);
+    rlm_buf_adds(&note, note.len && of_code.len ? " " : "");
+    rlm_buf_add_str(&note, rlm_buf_str(&of_code));
     o->note = rlm_buf_str(&note);
     o->max_chars = agent->run->flow->limits.max_output_length;
     rlm_observe(o, &content);
@@ -219,9 +222,11 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         rlm_agent_set_state(agent, RLM_AGENT_READY);
         append_observation(agent, how->reason, &o, NULL);
     } else {
+        rlm_auto_buf struct rlm_buf both = RLM_BUF(TEXT_MAX);
+        rlm_buf_addf(&both, "%s%s%s", agent->lost ? agent->lost : "", agent->lost ? " " : "",
+                     error.ptr);
         free(agent->lost);
-        rlm_buf_adds(&error, " ");
-        agent->lost = rlm_buf_take(&error);
+        agent->lost = rlm_buf_take(&both);
     }
 }
 

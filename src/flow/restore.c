@@ -91,13 +91,14 @@ add_names(struct rlm_past_cell *const *cells, size_t n_cells, struct rlm_buf *ou
     return ok ? rlm_buf_check(out, err) : rlm_error_nomem(err);
 }
 
-/* " Gone are the variables a, b, c." or nothing. */
+/* "These variables are gone: a, b, c." or nothing. */
 static void
 add_gone(struct rlm_past_cell *const *cells, size_t n_cells, struct rlm_buf *out, rlm_error **err)
 {
     rlm_auto_buf struct rlm_buf names = RLM_BUF(TEXT_MAX);
     if (add_names(cells, n_cells, &names, err) == 0 && names.len) {
-        rlm_buf_adds(out, " These variables are gone: ");
+        rlm_buf_adds(out, out->len ? " " : "");
+        rlm_buf_adds(out, "These variables are gone: ");
         rlm_buf_add_str(out, rlm_buf_str(&names));
         rlm_buf_adds(out, ".");
     }
@@ -183,6 +184,7 @@ static void observe_interrupted(struct rlm_agent *agent)
                  "was not run again: it may have run in part, and what it wrote to files or "
                  "sent elsewhere may be there.");
     if (agent->lost) {
+        rlm_buf_adds(&text, " ");
         rlm_buf_adds(&text, agent->lost);
         free(rlm_steal(&agent->lost));
     }
@@ -317,12 +319,11 @@ static bool give_up(struct rlm_agent *agent,
     }
     rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
     rlm_buf_adds(&text,
-                 "The session in which your code ran has ended; a new one goes on from here.");
+                 "The session in which your code ran has ended; a new one goes on from here. ");
     rlm_buf_add_str(&text, rlm_buf_str(&gone));
     enum rlm_node_type last = rlm_graph_current(agent->graph)->type;
     if (last == RLM_LLM_OUTPUT || last == RLM_EXEC_ACTION) {
         /* Code that was written before waits to run: it is told with what comes out. */
-        rlm_buf_adds(&text, " ");
         agent->lost = rlm_buf_take(&text);
         return true;
     }
@@ -467,12 +468,13 @@ static void diverge(struct rlm_agent *agent, const char *why)
     rlm_error *err = NULL;
     rlm_run_notice(agent->run, "%s: cell %lld could not be restored: it %s", agent->graph->agent_id,
                    (long long)cell->number, why);
-    rlm_buf_adds(&text, agent->lost ? agent->lost : ""); /* of a cell behind this one */
-    rlm_buf_addf(
-        &text,
-        " Its session had to be made again, and cell %lld then %s: what it and later cells "
-        "did is not there.",
-        (long long)cell->number, why);
+    if (agent->lost) { /* of a cell behind this one */
+        rlm_buf_addf(&text, "%s ", agent->lost);
+    }
+    rlm_buf_addf(&text,
+                 "Your session had to be made again, and cell %lld then %s: what it and later "
+                 "cells did is not there.",
+                 (long long)cell->number, why);
     add_gone(old->cells.items + old->at, old->cells.len - old->at, &text, &err);
     struct rlm_restore *shorter = err ? NULL : new_restore(agent, old->cells.items, old->at);
     if (!shorter) {
@@ -516,8 +518,9 @@ static void finish_restore(struct rlm_agent *agent)
     if (restore->differ.len) {
         char *text = NULL;
         if (asprintf(&text,
-                     "%sWhen the session was made again, %s printed something else than before. ",
-                     agent->lost ? agent->lost : "", restore->differ.ptr) >= 0) {
+                     "%s%sWhen the session was made again, %s printed something else than before.",
+                     agent->lost ? agent->lost : "", agent->lost ? " " : "",
+                     restore->differ.ptr) >= 0) {
             free(agent->lost);
             agent->lost = text;
         }
