@@ -163,6 +163,92 @@ RLM_API struct rlm_usage rlm_graph_usage(const rlm_graph *g, bool with_children)
 RLM_API size_t rlm_graph_agent_count(const rlm_graph *root); /* agents of the tree, the root too */
 RLM_API const char *rlm_node_type_tag(enum rlm_node_type type); /* "user_query", ... */
 
+/* ---- edits of graphs ------------------------------------------------------------------------- */
+
+/* Of a graph at rest: one that rlm_graph_load, rlm_graph_open, rlm_graph_fork or rlm_graph_apply made,
+ * never that of a run that is going on. Nodes that are taken out stay readable until the root is freed,
+ * agents that are taken out do not. What has been spent stays in the sums of the agent (a removed
+ * child's in its parent's). Of a graph from rlm_graph_open each edit is journaled before it is made. An
+ * edit that fails changes nothing, and adds RLM_E_NOMEM, RLM_E_IO and RLM_E_LIMIT to what is named below.
+ * After a done_output only a user_query can stand: an edit that would break that is RLM_E_INVAL.
+ *
+ * The sessions of a run know nothing of its graph: an edited run that goes on shows its model the
+ * edited conversation, and has the variables of the cells whose exec_action is still there. */
+
+struct rlm_event;
+
+/* Opens the run at `path` to be edited, and holds it until the graph is freed. RLM_E_BUSY (a living
+ * process holds it), RLM_E_CORRUPT, and those of rlm_graph_load. */
+RLM_API int rlm_graph_open(const char *path, rlm_graph **ret_graph, rlm_error **err);
+/* `edited` gets each edit of the tree as an event, when it is made: what rlm_graph_apply takes. */
+RLM_API void rlm_graph_on_edit(rlm_graph *root,
+                               void (*edited)(void *arg, const struct rlm_event *event), void *arg);
+/* The node that `place` names: a node's id; AGENT:SEQ; AGENT:turnN, the last node of the agent's Nth turn;
+ * or SEQ or turnN of the root. RLM_E_NOT_FOUND. */
+RLM_API int rlm_graph_find(rlm_graph *root, const char *place, rlm_graph **ret_agent,
+                           const struct rlm_node **ret_node, rlm_error **err);
+
+/* Copies `node` to the end; its seq, and its id and time where they are empty, are filled in. `*ret_node`
+ * (may be NULL) is the graph's copy. */
+RLM_API int rlm_graph_append_node(rlm_graph *g, const struct rlm_node *node,
+                                  const struct rlm_node **ret_node, rlm_error **err);
+enum rlm_inject { RLM_INJECT_AFTER, RLM_INJECT_BEFORE, RLM_INJECT_REPLACE };
+/* Puts a copy of `node` at the node `node_id` of `g`; NULL: after the last, before the first.
+ * RLM_E_NOT_FOUND (no such node), RLM_E_INVAL (nothing to replace). */
+RLM_API int rlm_graph_inject(rlm_graph *g, enum rlm_inject where, const char *node_id,
+                             const struct rlm_node *node, const struct rlm_node **ret_node,
+                             rlm_error **err);
+/* Takes one node out; children that it launched stay. RLM_E_NOT_FOUND. */
+RLM_API int rlm_graph_remove_node(rlm_graph *g, const char *node_id, rlm_error **err);
+/* Takes an agent with its descendants out of the tree. RLM_E_INVAL for the root. */
+RLM_API int rlm_graph_remove_child(rlm_graph *child, rlm_error **err);
+/* Goes back to where the node was the last of `g`: what follows goes, with the children that it launched.
+ * The agents above go back to where they waited for `g`, for they have not yet heard of its end. 1: there
+ * was nothing to take out. RLM_E_NOT_FOUND. */
+RLM_API int rlm_graph_rewind(rlm_graph *g, const char *node_id, rlm_error **err);
+
+/* A place to come back to: the end of one agent's trajectory. */
+struct rlm_graph_checkpoint {
+    size_t position; /* nodes before it */
+    char digest[65]; /* of the agent and all of these nodes: texts, usage, ids, order */
+};
+
+RLM_API int rlm_graph_checkpoint(const rlm_graph *g, struct rlm_graph_checkpoint *ret_checkpoint,
+                                 rlm_error **err);
+/* Rewinds to the checkpoint. RLM_E_INVAL when nodes before it are gone or changed in any way since, or
+ * it is of another agent. 1: there was nothing to take out. */
+RLM_API int rlm_graph_revert(rlm_graph *g, const struct rlm_graph_checkpoint *checkpoint,
+                             rlm_error **err);
+/* A hash of `g` with its descendants: of all that the graphs hold but their graph ids and the usage of
+ * calls that stand at no node. */
+RLM_API int rlm_graph_digest(const rlm_graph *g, char ret_digest[65], rlm_error **err);
+
+/* A copy of the whole tree with a graph id of its own, in memory, rewound to the node `node_id` of the
+ * agent of `g`; NULL: as it is. RLM_E_NOT_FOUND. */
+RLM_API int rlm_graph_fork(const rlm_graph *g, const char *node_id, rlm_graph **ret_root,
+                           rlm_error **err);
+/* Takes what came of a branch back in: appends one node to `g` (an exec_output, or a user_query after a
+ * done_output) with `summary`, or when that is empty with the branch's result; its metadata name the
+ * branch and the code that ran there. Only this text comes over: no variables, no children, no usage.
+ * RLM_E_INVAL when `branch` shares no node with `g`, has none of its own, or code of `g` is under way. */
+RLM_API int rlm_graph_merge(rlm_graph *g, const rlm_graph *branch, struct rlm_str summary,
+                            const struct rlm_node **ret_node, rlm_error **err);
+
+/* Makes the change that an event tells of. The sequence of events of a run, from RLM_EVENT_GRAPH_CREATED
+ * on, makes the run's graph of none (`*graph` NULL). 1: the event is no change of a graph.
+ * RLM_E_INVAL (out of order), RLM_E_NOT_FOUND (no such agent or node). */
+RLM_API int rlm_graph_apply(rlm_graph **graph, const struct rlm_event *event, rlm_error **err);
+/* The same with a line of `rlmflow run --json` or `rlmflow view --json`. RLM_E_PARSE. */
+RLM_API int rlm_graph_apply_json(rlm_graph **graph, struct rlm_str line, rlm_error **err);
+
+/* A new run at `path` (which must not exist) that is the run `journal` up to a node (see rlm_graph_find; of
+ * an agent below the root: up to the moment at which that node came), with a graph id of its own; that
+ * one is only read. A `query` that is not empty becomes a user_query behind the node. rlm_flow_resume goes
+ * on with it. RLM_E_NOT_FOUND, RLM_E_EXISTS, RLM_E_INVAL (there is nothing to do after the node, or code is
+ * under way there and a query is given), RLM_E_IO, and those of rlm_graph_load. */
+RLM_API int rlm_run_fork(const char *journal, const char *node, const char *path,
+                         struct rlm_str query, rlm_error **err);
+
 /* ---- models ---------------------------------------------------------------------------------- */
 
 typedef struct rlm_model rlm_model;
@@ -409,9 +495,10 @@ enum rlm_event_type {
 
 struct rlm_event {
     enum rlm_event_type type;
-    rlm_graph *graph;
-    const struct rlm_node *node;
+    rlm_graph *graph;            /* of REMOVE_NODE: the agent; of REMOVE_CHILD: the child, still there */
+    const struct rlm_node *node; /* of REMOVE_NODE: the one that is gone; its seq is where it stood */
     struct rlm_str text;
+    bool subtree;                /* REMOVE_NODE: and all that followed it */
 };
 
 /* What an agent is doing now. */
@@ -569,6 +656,26 @@ RLM_API void rlm_run_glance_deinit(struct rlm_run_glance *glance);
 /* Removes a run from the disk. RLM_E_BUSY (a living process holds it), RLM_E_NOT_FOUND, RLM_E_PARSE (no
  * run), RLM_E_INVAL (a link), RLM_E_EXISTS (other files lie there; they stay), RLM_E_IO. */
 RLM_API int rlm_run_remove(const char *journal, rlm_error **err);
+enum rlm_export_format {
+    RLM_EXPORT_JSON,   /* one document */
+    RLM_EXPORT_SQLITE, /* a database */
+    RLM_EXPORT_PYTHON, /* the directory that the Python project of the same name saves */
+};
+
+/* Writes a run in another form (docs/runs.md). `path` does not exist; of JSON it may be a pipe, or "-": the
+ * standard output. Of a damaged run what can be read is written. `*ret_note` (may be NULL; free it)
+ * says what is missing, else it is NULL. RLM_E_EXISTS, RLM_E_UNSUPPORTED (no libsqlite3), RLM_E_IO, and
+ * those of rlm_graph_load. */
+RLM_API int rlm_run_export(const char *journal, enum rlm_export_format format, const char *path,
+                           char **ret_note, rlm_error **err);
+/* Packs a run into one file, a plain tar archive; `path` does not exist, or it is a pipe, or "-": the
+ * standard output. A run that is being written is packed as it is. RLM_E_EXISTS, RLM_E_CORRUPT (a blob is
+ * damaged), and those of rlm_graph_load. */
+RLM_API int rlm_run_pack(const char *journal, const char *path, rlm_error **err);
+/* Makes a run of a pack (`path` "-": the standard input), all or nothing. `journal` does not exist.
+ * RLM_E_NOT_FOUND, RLM_E_EXISTS, RLM_E_PARSE (cut off, or it holds what no pack does), RLM_E_CORRUPT (a
+ * blob is not what its name says), RLM_E_VERSION, RLM_E_IO. */
+RLM_API int rlm_run_unpack(const char *path, const char *journal, rlm_error **err);
 
 /* ---- gates ----------------------------------------------------------------------------------- */
 

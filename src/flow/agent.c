@@ -1,4 +1,5 @@
 #include "flow/code.h"
+#include "flow/gate.h"
 #include "flow/past.h"
 #include "flow/replay.h"
 #include "flow/restore.h"
@@ -140,6 +141,7 @@ void rlm_agent_release_slot(struct rlm_agent *agent)
 
 void rlm_agent_drop(struct rlm_agent *agent)
 {
+    rlm_gate_give_up(&agent->gate);
     rlm_ask_cancel(agent->ask);
     agent->ask = NULL;
     rlm_calls_drop(agent);
@@ -351,6 +353,9 @@ void rlm_agent_step(struct rlm_agent *agent)
     }
     if (rlm_agent_goes_on(agent)) {
         return;
+    }
+    if (agent->calls.len && agent->run->flow->hooks.host_call) {
+        rlm_calls_pass_gates(agent);
     }
     if (agent->results.len) {
         rlm_calls_deliver(agent);

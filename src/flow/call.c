@@ -1,3 +1,4 @@
+#include "flow/gate.h"
 #include "flow/past.h"
 #include "flow/replay.h"
 #include "flow/run.h"
@@ -128,6 +129,8 @@ static void call_free(struct rlm_call *call)
         rlm_schema_free(call->parts[i].schema);
         free(call->parts[i].value_json);
     }
+    rlm_gate_give_up(&call->gate);
+    free(call->name);
     free(call->parts);
     free(call);
 }
@@ -160,13 +163,16 @@ static void update_slot(struct rlm_agent *agent)
 {
     bool waits = agent->cell_open && agent->calls.len && !agent->results.len && !agent->answer;
     for (size_t i = 0; waits && i < agent->calls.len; i++) {
-        waits = agent->calls.items[i]->kind == RLM_CALL_LAUNCH;
+        enum rlm_call_kind kind = agent->calls.items[i]->kind;
+        waits = kind == RLM_CALL_LAUNCH || kind == RLM_CALL_GATED;
     }
     if (waits) {
         rlm_agent_release_slot(agent);
     }
     if (agent->cell_open) {
-        rlm_agent_set_state(agent, agent->calls.len ? RLM_AGENT_WAITING : RLM_AGENT_RUNNING);
+        rlm_agent_set_state(agent, agent->open_gates  ? RLM_AGENT_GATED
+                                   : agent->calls.len ? RLM_AGENT_WAITING
+                                                      : RLM_AGENT_RUNNING);
     }
 }
 
@@ -302,6 +308,8 @@ static void cancel(struct rlm_call *call, const char *reason)
         break;
     case RLM_CALL_READ:
         rlm_input_read_cancel(call);
+        break;
+    case RLM_CALL_GATED:
         break;
     }
     call_free(call);
@@ -539,13 +547,149 @@ static bool answer_from_past(struct rlm_agent *agent,
         rlm_call_queue_result(agent, agent->cell, &result);
         return true;
     }
-    if (tool && !tool->idempotent) {
+    /* Behind a gate that had not let it pass it was never at work. */
+    bool began = !was->gated || was->gate.decision == RLM_DECISION_ALLOW;
+    if (tool && !tool->idempotent && began) {
         raise_host_call(agent, call->id, "ToolInterrupted", "interrupted",
                         RLM_STR("the run was stopped while this tool was at work, and goes on now; "
                                 "what the tool did is not known, and it was not called again"));
         return true;
     }
     return false;
+}
+
+static void perform(struct rlm_agent *agent,
+                    const struct rlm_host_call *call,
+                    const struct rlm_past_call *was)
+{
+    struct rlm_tool *tool = rlm_tools_find(&agent->run->flow->tools, call->name);
+    if (rlm_str_is(call->name, "done")) {
+        done(agent, call);
+    } else if (rlm_str_is(call->name, "launch_subagents")) {
+        rlm_launch_begin(agent, call, was);
+    } else if (rlm_str_is(call->name, "llm_query") || rlm_str_is(call->name, "llm_query_batched")) {
+        rlm_query_begin(agent, call, was);
+    } else if (rlm_str_is(call->name, "budget")) {
+        budget(agent, call);
+    } else if (rlm_str_is(call->name, "read_input")) {
+        rlm_input_read_begin(agent, call);
+    } else if (tool) {
+        rlm_host_tool_begin(agent, call, tool);
+    } else {
+        raise_host_call(agent, call->id, "HostCallError", "unknown",
+                        RLM_STR("no tool of this name is registered"));
+    }
+}
+
+/* ---- gates ---- */
+
+static void act_on(struct rlm_agent *agent,
+                   const struct rlm_host_call *call,
+                   const struct rlm_past_call *was,
+                   const struct rlm_past_gate *said)
+{
+    if (said->decision == RLM_DECISION_ALLOW) {
+        perform(agent, call, was);
+    } else {
+        raise_host_call(agent, call->id, "HostCallError", "rejected", said->text);
+    }
+}
+
+/* Acts on the answer: the call that waited for it is gone then. */
+static void pass_gate(struct rlm_call *gated)
+{
+    struct rlm_agent *agent = gated->agent;
+    const struct rlm_past_call *was = gated->was;
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    struct rlm_host_call call = {.id = gated->id};
+    struct rlm_past_gate said;
+    const rlm_json *shown;
+    rlm_gate *gate = rlm_steal(&gated->gate);
+    said.decision = rlm_gate_decision(gate, &said.text);
+    call.name = arena ? rlm_arena_copy(arena, rlm_str_of(gated->name)) : RLM_STR_NONE;
+    call_free(gated);
+    if (!call.name.ptr || rlm_json_parse(arena, rlm_gate_shown(gate), &shown, NULL) < 0) {
+        no_memory(agent->run);
+    } else {
+        call.args = rlm_json_get(shown, "args");
+        call.kwargs = rlm_json_get(shown, "kwargs");
+        act_on(agent, &call, was, &said);
+    }
+    rlm_gate_give_up(&gate);
+}
+
+void rlm_calls_pass_gates(struct rlm_agent *agent)
+{
+    bool passed = false;
+    for (size_t i = 0; i < agent->calls.len && !agent->run->stopping;) {
+        struct rlm_call *call = agent->calls.items[i];
+        if (call->kind == RLM_CALL_GATED && rlm_gate_is_answered(call->gate)) {
+            pass_gate(call);
+            passed = true;
+            i = 0; /* `done` may have ended others */
+        } else {
+            i++;
+        }
+    }
+    if (passed) {
+        update_slot(agent);
+    }
+}
+
+/* Asks host_call, then performs what it lets pass: now, or when it has answered. */
+static void begin_at_gate(struct rlm_agent *agent,
+                          const struct rlm_host_call *host_call,
+                          struct rlm_past_call *was)
+{
+    if (was && was->gate.decision) {
+        act_on(agent, host_call, was, &was->gate);
+        return;
+    }
+    if (!agent->run->flow->hooks.host_call) {
+        perform(agent, host_call, was);
+        return;
+    }
+    rlm_auto_buf struct rlm_buf json = RLM_BUF(VALUE_MAX);
+    struct rlm_call *call = rlm_call_new(agent, host_call, RLM_CALL_GATED, 0);
+    if (!call) {
+        return;
+    }
+    call->was = was;
+    call->name = rlm_strndup(host_call->name.ptr, host_call->name.len);
+    rlm_gate_put_arguments(&json, host_call);
+    if (!call->name || json.status < 0) {
+        no_memory(agent->run);
+        return;
+    }
+    struct rlm_gate_subject subject = {
+        .kind = RLM_GATE_HOST_CALL,
+        .agent = agent,
+        .call = host_call,
+        .shown = rlm_buf_str(&json),
+    };
+    if (rlm_gate_ask(&call->gate, &subject) && rlm_gate_is_answered(call->gate)) {
+        pass_gate(call);
+    }
+}
+
+/* In a replay. True: it has been dealt with. */
+static bool replay_call(struct rlm_agent *agent, const struct rlm_host_call *call)
+{
+    bool dealt_with = rlm_replay_call(agent, call);
+    const struct rlm_past_call *was = NULL;
+    for (size_t i = 0; agent->again && i < agent->again->calls.len && !was; i++) {
+        const struct rlm_past_call *other = agent->again->calls.items[i];
+        was = other->made_as == call->id ? other : NULL;
+    }
+    if (was && !agent->run->stopping) {
+        rlm_gate_check_call(agent, call, was->gate.decision ? &was->gate : NULL);
+    }
+    if (was && !dealt_with && was->gate.decision == RLM_DECISION_REJECT) {
+        act_on(agent, call, was, &was->gate);
+        return true;
+    }
+    /* What was never answered at its gate was never performed. */
+    return dealt_with || (was && was->gated && !was->gate.decision);
 }
 
 static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
@@ -565,25 +709,12 @@ static void begin(struct rlm_agent *agent, const struct rlm_host_call *call)
                                 "bytes of 64 KiB and more); pass large data as one str or bytes"));
     } else if (r < 0) {
         return;
-    } else if (replayed && rlm_replay_call(agent, call)) {
-        return;
-    } else if (was && answer_from_past(agent, call, was, tool)) {
-        return;
-    } else if (rlm_str_is(call->name, "done")) {
-        done(agent, call);
-    } else if (rlm_str_is(call->name, "launch_subagents")) {
-        rlm_launch_begin(agent, call, was);
-    } else if (rlm_str_is(call->name, "llm_query") || rlm_str_is(call->name, "llm_query_batched")) {
-        rlm_query_begin(agent, call, was);
-    } else if (rlm_str_is(call->name, "budget")) {
-        budget(agent, call);
-    } else if (rlm_str_is(call->name, "read_input")) {
-        rlm_input_read_begin(agent, call);
-    } else if (tool) {
-        rlm_host_tool_begin(agent, call, tool);
-    } else {
-        raise_host_call(agent, call->id, "HostCallError", "unknown",
-                        RLM_STR("no tool of this name is registered"));
+    } else if (replayed) {
+        if (!replay_call(agent, call)) {
+            perform(agent, call, NULL);
+        }
+    } else if (!was || !answer_from_past(agent, call, was, tool)) {
+        begin_at_gate(agent, call, was);
     }
 }
 

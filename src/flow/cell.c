@@ -1,5 +1,6 @@
 /* The session of an agent, and the cells that run there: opening, starting, and what comes back. */
 #include "flow/code.h"
+#include "flow/gate.h"
 #include "flow/observe.h"
 #include "flow/replay.h"
 #include "flow/restore.h"
@@ -11,12 +12,20 @@ enum { TEXT_MAX = 64 * 1024 * 1024, SESSION_OPEN_TIMEOUT_MS = 60 * 1000 };
 
 /* ---- what the model is told of a cell ---- */
 
-/* The note of the extractor on the reply whose code has just run. */
+/* The note of the extractor on the reply whose code has just run, or what ran in its place. */
 static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
 {
+    rlm_str ran = RLM_STR("");
     for (size_t i = g->nodes.len; i-- > 0;) {
         const struct rlm_node *node = g->nodes.items[i];
-        if (node->type == RLM_LLM_OUTPUT) {
+        if (node->type == RLM_EXEC_ACTION && !ran.len) {
+            ran = node->code;
+        } else if (node->type == RLM_LLM_OUTPUT) {
+            if (ran.len && !rlm_str_eq(ran, node->code)) {
+                rlm_buf_adds(note, "Your code was changed before it ran. This is what ran:\n");
+                rlm_buf_add_str(note, ran);
+                return;
+            }
             rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
             rlm_code_extract(node->content, &code, note);
             if (memmem(node->metadata.ptr, node->metadata.len, "\"length\"", 8)) {
@@ -290,14 +299,16 @@ void rlm_agent_send_cell(struct rlm_agent *agent)
     }
 }
 
-static void start_cell(struct rlm_agent *agent, const struct rlm_node *from)
+static void start_cell(struct rlm_agent *agent, const struct rlm_node *from, rlm_str code)
 {
-    if (from->type == RLM_LLM_OUTPUT) {
-        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = from->code};
-        if (!rlm_agent_append(agent, &action)) {
+    /* An action that was journaled and not started may be changed when the run goes on. */
+    if (from->type == RLM_LLM_OUTPUT || !rlm_str_eq(from->code, code)) {
+        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = code};
+        if (!rlm_agent_append(agent, &action) || rlm_agent_finished(agent)) {
             return;
         }
     }
+    rlm_gate_give_up(&agent->gate);
     agent->cell++;
     rlm_str recovered = agent->recovered ? rlm_str_of(agent->recovered) : RLM_STR("");
     if (rlm_record_cell(agent, rlm_graph_current(agent->graph), recovered) < 0) {
@@ -326,12 +337,34 @@ static void observe_no_code(struct rlm_agent *agent)
     }
 }
 
+/* The code does not run; the model is told why. */
+static void observe_rejected(struct rlm_agent *agent, rlm_str why)
+{
+    rlm_gate *gate = rlm_steal(&agent->gate); /* the text is its own */
+    struct rlm_node action = {.type = RLM_EXEC_ACTION};
+    struct rlm_observation o = {.error = why};
+    bool ok = rlm_graph_current(agent->graph)->type == RLM_EXEC_ACTION ||
+              rlm_agent_append(agent, &action);
+    if (ok && !rlm_agent_finished(agent)) {
+        rlm_agent_set_state(agent, RLM_AGENT_READY);
+        append_observation(agent, "rejected", &o, NULL);
+    }
+    rlm_gate_give_up(&gate);
+}
+
 void rlm_agent_run_code(struct rlm_agent *agent)
 {
     const struct rlm_node *last = rlm_graph_current(agent->graph);
-    if (!last->code.len) {
+    rlm_str code;
+    enum rlm_gate_decision decision = rlm_gate_turn(agent, &code);
+    if (decision == RLM_DECISION_NONE || agent->run->stopping || rlm_agent_finished(agent)) {
+        return;
+    }
+    if (decision == RLM_DECISION_REJECT) {
+        observe_rejected(agent, code);
+    } else if (!last->code.len) {
         observe_no_code(agent);
-    } else if (agent->run->replay && rlm_replay_cell(agent)) {
+    } else if (agent->run->replay && rlm_replay_cell(agent, code)) {
         return;
     } else if (!rlm_agent_take_slot(agent, false)) {
         rlm_agent_set_state(agent, RLM_AGENT_QUEUED);
@@ -341,7 +374,7 @@ void rlm_agent_run_code(struct rlm_agent *agent)
     } else if (!agent->session_ready || agent->restore) {
         rlm_agent_set_state(agent, agent->restore ? RLM_AGENT_RESTORING : RLM_AGENT_RUNNING);
     } else {
-        start_cell(agent, last);
+        start_cell(agent, last, code);
     }
 }
 

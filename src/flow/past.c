@@ -16,6 +16,8 @@ struct reading {
     struct rlm_map asks; /* number of an open ask -> struct rlm_lost_ask */
     int64_t began_us;    /* the drive under way */
     int64_t earlier_ms;  /* of the drives before it */
+    int64_t still_ms;    /* in which all agents of this drive waited for gates */
+    int64_t gate_us;     /* the last question or answer */
     size_t n_turns;      /* of all agents */
 };
 
@@ -52,6 +54,18 @@ const struct rlm_past_session *rlm_past_session_of(const struct rlm_past *past, 
     for (size_t i = 0; i < past->sessions.len; i++) {
         if (past->sessions.items[i].number == number) {
             return &past->sessions.items[i];
+        }
+    }
+    return NULL;
+}
+
+const struct rlm_past_gate *rlm_past_turn_gate(const struct rlm_past *past, uint32_t seq)
+{
+    const struct rlm_node *node =
+        seq < past->graph->nodes.len ? past->graph->nodes.items[seq] : NULL;
+    for (size_t i = past->gates.len; node && i-- > 0;) {
+        if (rlm_str_is(past->gates.items[i].node, node->id)) {
+            return &past->gates.items[i].gate;
         }
     }
     return NULL;
@@ -275,6 +289,8 @@ static void supersede(struct rlm_past_cell *cell, struct rlm_past_call *call, in
             call->replies.items = old->replies.items;
             call->replies.len = old->replies.len;
             call->replies.cap = old->replies.cap;
+            call->gated = old->gated;
+            call->gate = old->gate;
             cell->calls.items[i] = call;
             cell->calls.len--;
             return;
@@ -455,6 +471,51 @@ static int settled(struct reading *r, const rlm_json *record, rlm_error **err)
                              &reply->finish_reason, err);
 }
 
+/* ---- gates ----------------------------------------------------------------------------------- */
+
+static enum rlm_gate_decision decision_of(const rlm_json *answer)
+{
+    rlm_str word = rlm_json_text(rlm_json_get(answer, "decision"), RLM_STR(""));
+    return rlm_str_is(word, "allow")     ? RLM_DECISION_ALLOW
+           : rlm_str_is(word, "rewrite") ? RLM_DECISION_REWRITE
+                                         : RLM_DECISION_REJECT;
+}
+
+static int gate(struct reading *r, struct rlm_past *past, const rlm_json *record, rlm_error **err)
+{
+    const rlm_json *answer = rlm_json_get(record, "answer");
+    rlm_str kind = rlm_json_text(rlm_json_get(record, "gate"), RLM_STR(""));
+    struct rlm_past_gate said = {0};
+    int64_t asked_us = number(rlm_json_get(record, "asked"), "t");
+    int64_t t = answer ? number(answer, "t") : asked_us;
+    r->gate_us = t > r->gate_us ? t : r->gate_us;
+    r->still_ms = number(record, "still_ms");
+    if (answer) {
+        said.decision = decision_of(answer);
+        int result = keep(r, past->arena, rlm_json_get(answer, "text"), &said.text, err);
+        if (result < 0) {
+            return result;
+        }
+    }
+    if (rlm_str_is(kind, "host_call")) {
+        struct rlm_past_call *call = find_call(past, record, rlm_json_get(record, "call"));
+        if (call) {
+            call->gated = true;
+            call->gate = said;
+        }
+    } else if (rlm_str_is(kind, "exec_turn") && answer) {
+        struct rlm_past_turn_gate *slot = rlm_vec_push(&past->gates);
+        if (!slot) {
+            return rlm_error_nomem(err);
+        }
+        slot->gate = said;
+        slot->node =
+            rlm_arena_copy(past->arena, rlm_json_text(rlm_json_get(record, "node"), RLM_STR("")));
+        return slot->node.ptr ? 0 : rlm_error_nomem(err);
+    }
+    return 0;
+}
+
 /* ---- drives ---------------------------------------------------------------------------------- */
 
 static int drive_began(struct reading *r, const rlm_json *record, rlm_error **err)
@@ -467,6 +528,7 @@ static int drive_began(struct reading *r, const rlm_json *record, rlm_error **er
     rlm_record_get_limits(rlm_json_get(record, "options"), limits);
     r->began_us = number(record, "t");
     r->earlier_ms = number(record, "elapsed_ms");
+    r->still_ms = 0;
     r->past->has_ended = false;
     return 0;
 }
@@ -508,7 +570,8 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
     int result = rlm_json_parse(r->scratch, payload, &record, err);
     bool of_agent = kind == RLM_RECORD_SESSION_OPENED || kind == RLM_RECORD_SESSION_ENDED ||
                     kind == RLM_RECORD_CELL_STARTED || kind == RLM_RECORD_CALL_STARTED ||
-                    kind == RLM_RECORD_CALL_FINISHED || kind == RLM_RECORD_CALL_DELIVERED;
+                    kind == RLM_RECORD_CALL_FINISHED || kind == RLM_RECORD_CALL_DELIVERED ||
+                    kind == RLM_RECORD_GATE;
     if (result == 0 && of_agent) {
         result = past_of_record(r, record, &past, err);
     }
@@ -543,6 +606,9 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
         break;
     case RLM_RECORD_CALL_DELIVERED:
         result = call_delivered(past, record, err);
+        break;
+    case RLM_RECORD_GATE:
+        result = gate(r, past, record, err);
         break;
     case RLM_RECORD_RESERVE:
         result = reserved(r, record, err);
@@ -588,7 +654,7 @@ static void find_ends(struct rlm_past *past)
 /* A reply that became a node is settled by it. */
 static int find_lost_asks(struct reading *r, rlm_error **err)
 {
-    int64_t last_us = r->began_us;
+    int64_t last_us = r->gate_us > r->began_us ? r->gate_us : r->began_us;
     for (rlm_graph *g = r->past->root; g; g = rlm_graph_next(r->past->root, g)) {
         for (size_t i = 0; i < g->nodes.len; i++) {
             const struct rlm_node *node = g->nodes.items[i];
@@ -599,7 +665,8 @@ static int find_lost_asks(struct reading *r, rlm_error **err)
             }
         }
     }
-    r->past->elapsed_ms = r->earlier_ms + (last_us - r->began_us) / (SECOND_US / 1000);
+    int64_t ran_ms = (last_us - r->began_us) / (SECOND_US / 1000) - r->still_ms;
+    r->past->elapsed_ms = r->earlier_ms + (ran_ms > 0 ? ran_ms : 0);
     size_t pos = 0;
     void *value;
     while (rlm_map_next(&r->asks, &pos, NULL, &value)) {
@@ -690,6 +757,7 @@ void rlm_past_agent_free(struct rlm_past *past)
     free(past->sessions.items);
     free(past->cells.items);
     free(past->turns.items);
+    free(past->gates.items);
     rlm_arena_free(past->arena);
     free(past);
 }

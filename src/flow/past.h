@@ -14,6 +14,25 @@
 /* The reason of a SESSION_ENDED whose namespace is not to be made again. */
 #define RLM_SESSION_GIVEN_UP "given up"
 
+/* What was decided at a gate. */
+enum rlm_gate_decision {
+    RLM_DECISION_NONE,
+    RLM_DECISION_ALLOW,
+    RLM_DECISION_REWRITE,
+    RLM_DECISION_REJECT,
+};
+
+struct rlm_past_gate {
+    enum rlm_gate_decision decision; /* NONE: it was not answered */
+    rlm_str text;                    /* the code that a rewrite ran, or what a rejection said */
+};
+
+/* The gate of a reply's code. */
+struct rlm_past_turn_gate {
+    rlm_str node; /* id of the llm_output */
+    struct rlm_past_gate gate;
+};
+
 /* The reply to one prompt of an llm_query. */
 struct rlm_past_reply {
     int64_t part;
@@ -33,6 +52,8 @@ struct rlm_past_call {
     rlm_str value_json;
     rlm_str error_type, error_reason, error_message;
     RLM_VEC(struct rlm_past_reply) replies;
+    bool gated;                /* somebody was asked before it was performed */
+    struct rlm_past_gate gate; /* and this was said */
     int64_t made_as; /* the id under which a session made it again; 0: not yet */
 };
 
@@ -72,6 +93,7 @@ struct rlm_past {
     RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
     int64_t last_call;
     RLM_VEC(struct rlm_past_ask) turns; /* by number of the turn, from 1: the last attempt of each */
+    RLM_VEC(struct rlm_past_turn_gate) gates;
 };
 
 /* What a turn of a model was asked with. */
@@ -125,6 +147,8 @@ bool rlm_is_same_output(rlm_str a, rlm_str b);
 /* No call of the cell has been made again. */
 void rlm_past_forget_calls(struct rlm_past_cell *cell);
 
+/* The answer on the code of the reply at `seq` of the past's graph; NULL: none was given. */
+const struct rlm_past_gate *rlm_past_turn_gate(const struct rlm_past *past, uint32_t seq);
 struct rlm_past *rlm_past_of(const struct rlm_past_run *past, const rlm_graph *g);
 struct rlm_past_cell *rlm_past_cell(const struct rlm_past *past, int64_t number);
 /* The last session, or NULL when there was none. */

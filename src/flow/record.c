@@ -1,4 +1,5 @@
 #include "graph/record.h"
+#include "flow/gate.h"
 #include "flow/run.h"
 
 #include <inttypes.h>
@@ -24,6 +25,13 @@
  *                 "cost_nano", "estimated", "cell", "call", "part", "reply", "finish_reason", "shrunk"}
  *                 of an attempt that failed, or of an llm_query with its reply; that of a turn is
  *                 settled by its llm_output
+ * GATE           {"agent", "gate": "exec_turn", "node": id of the llm_output}, or {..., "model_call", "ask",
+ *                and "turn" or "cell", "call", "part"}, or {..., "host_call", "cell", "call"}; with
+ *                "still_ms": how long max_time had stood still in this drive,
+ *                "asked": {"t", "shown": not of host_call, whose CALL_STARTED says it},
+ *                "answer": {"t", "who", "decision": "allow", "rewrite" or "reject", "text": the code that
+ *                ran instead, or what was said}. A question that waits has a record without an answer; the
+ *                one with its answer then has no "shown"
  * RESUMED        {"version", "t", "elapsed_ms": of earlier drives, "options": {...}}
  * BLOB           {"id", "type", "size", "chars", "max_char"}
  * RUN_ENDED      {"reason", "message", "agents", "usage": {...of the whole tree}}
@@ -279,6 +287,57 @@ int rlm_record_reserve(const struct rlm_ask_options *of,
     rlm_json_member_int(&w, "cost_nano", held->cost_nano);
     rlm_json_end(&w, '}');
     return commit(run, RLM_RECORD_RESERVE, &buf);
+}
+
+static void put_gate_subject(struct rlm_json_writer *w, const struct rlm_gate_subject *subject)
+{
+    switch (subject->kind) {
+    case RLM_GATE_EXEC_TURN:
+        rlm_json_member_text(w, "gate", "exec_turn");
+        rlm_json_member_text(w, "node", subject->reply->id);
+        break;
+    case RLM_GATE_MODEL_CALL:
+        rlm_json_member_text(w, "gate", "model_call");
+        rlm_json_member_int(w, "ask", subject->ask);
+        put_purpose(w, subject->of);
+        break;
+    case RLM_GATE_HOST_CALL:
+        rlm_json_member_text(w, "gate", "host_call");
+        rlm_json_member_int(w, "cell", subject->agent->cell);
+        rlm_json_member_int(w, "call", subject->call->id);
+        break;
+    }
+}
+
+int rlm_record_gate(const struct rlm_gate_subject *subject,
+                    int64_t asked_us,
+                    bool shown,
+                    const struct rlm_gate_answer *answer)
+{
+    rlm_run *run = subject->agent->run;
+    if (!run->journal) {
+        return 0;
+    }
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, subject->agent);
+    put_gate_subject(&w, subject);
+    rlm_json_member_int(&w, "still_ms", rlm_run_still_ms(run));
+    rlm_json_key(&w, "asked");
+    rlm_json_begin(&w, '{');
+    rlm_json_member_int(&w, "t", asked_us);
+    int r = shown ? put_text(run, &w, "shown", subject->shown) : 0;
+    rlm_json_end(&w, '}');
+    if (r == 0 && answer) {
+        rlm_json_key(&w, "answer");
+        rlm_json_begin(&w, '{');
+        rlm_json_member_int(&w, "t", rlm_wall_us());
+        rlm_json_member_text(&w, "who", answer->who ? answer->who : "");
+        rlm_json_member_text(&w, "decision", answer->decision);
+        r = answer->text.len ? put_text(run, &w, "text", answer->text) : 0;
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, '}');
+    return r < 0 ? r : commit(run, RLM_RECORD_GATE, &buf);
 }
 
 int rlm_record_settle(const struct rlm_ask_options *of,

@@ -15,7 +15,10 @@ static struct rlm_replay *replay_of(const struct rlm_agent *agent)
 /* ---- differences ----------------------------------------------------------------------------- */
 
 /* The first difference ends the replay. */
-static void diverge(struct rlm_agent *agent, const char *what, rlm_str recorded, rlm_str replayed)
+void rlm_replay_diverge(struct rlm_agent *agent,
+                        const char *what,
+                        rlm_str recorded,
+                        rlm_str replayed)
 {
     struct rlm_replay *r = replay_of(agent);
     if (r->diverged) {
@@ -121,13 +124,13 @@ bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node)
     replay_of(agent)->report.nodes++;
     rlm_run_poke(agent->run); /* it may have been the last that is recorded */
     if (!was) {
-        diverge(agent, "a step that was not taken", RLM_STR(""),
-                rlm_str_of(rlm_node_type_tag(node->type)));
+        rlm_replay_diverge(agent, "a step that was not taken", RLM_STR(""),
+                           rlm_str_of(rlm_node_type_tag(node->type)));
         return false;
     }
     if (was->type != node->type) {
-        diverge(agent, "another kind of step", rlm_str_of(rlm_node_type_tag(was->type)),
-                rlm_str_of(rlm_node_type_tag(node->type)));
+        rlm_replay_diverge(agent, "another kind of step", rlm_str_of(rlm_node_type_tag(was->type)),
+                           rlm_str_of(rlm_node_type_tag(node->type)));
         return false;
     }
     const struct {
@@ -142,12 +145,12 @@ bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node)
     };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         if (!rlm_str_eq(texts[i].was, texts[i].is)) {
-            diverge(agent, texts[i].what, texts[i].was, texts[i].is);
+            rlm_replay_diverge(agent, texts[i].what, texts[i].was, texts[i].is);
             return false;
         }
     }
     if (!same_agents(was, node)) {
-        diverge(agent, "which sub-agents were launched", RLM_STR(""), RLM_STR(""));
+        rlm_replay_diverge(agent, "which sub-agents were launched", RLM_STR(""), RLM_STR(""));
         return false;
     }
     return true;
@@ -162,15 +165,16 @@ bool rlm_replay_child(struct rlm_agent *child)
         return false;
     }
     if (!was) {
-        diverge(child, "a sub-agent that was not launched", RLM_STR(""), g->query);
+        rlm_replay_diverge(child, "a sub-agent that was not launched", RLM_STR(""), g->query);
     } else if (!rlm_str_eq(was->query, g->query)) {
-        diverge(child, "a sub-agent's task", was->query, g->query);
+        rlm_replay_diverge(child, "a sub-agent's task", was->query, g->query);
     } else if (!rlm_str_eq(was->inputs, g->inputs)) {
-        diverge(child, "a sub-agent's inputs", was->inputs, g->inputs);
+        rlm_replay_diverge(child, "a sub-agent's inputs", was->inputs, g->inputs);
     } else if (!rlm_str_eq(was->model, g->model)) {
-        diverge(child, "a sub-agent's model", was->model, g->model);
+        rlm_replay_diverge(child, "a sub-agent's model", was->model, g->model);
     } else if (!rlm_str_eq(was->output_schema, g->output_schema)) {
-        diverge(child, "a sub-agent's output schema", was->output_schema, g->output_schema);
+        rlm_replay_diverge(child, "a sub-agent's output schema", was->output_schema,
+                           g->output_schema);
     }
     return !replay_of(child)->diverged;
 }
@@ -183,7 +187,8 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
     size_t turn = (size_t)agent->graph->turns + 1;
     if (!was || was->type != RLM_LLM_OUTPUT) {
         const char *is = was ? rlm_node_type_tag(was->type) : "";
-        was ? diverge(agent, "another kind of step", rlm_str_of(is), RLM_STR("llm_output"))
+        was ? rlm_replay_diverge(agent, "another kind of step", rlm_str_of(is),
+                                 RLM_STR("llm_output"))
             : come_to_the_end(agent);
         return;
     }
@@ -204,10 +209,11 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
         return;
     }
     if (ask && ask->messages != rlm_messages_hash(&messages)) {
-        diverge(agent,
-                "the messages that the model is sent: another prompt, or other texts of the "
-                "engine",
-                RLM_STR(""), messages.items[0].text);
+        rlm_replay_diverge(
+            agent,
+            "the messages that the model is sent: another prompt, or other texts of the "
+            "engine",
+            RLM_STR(""), messages.items[0].text);
         return;
     }
     struct rlm_chat_reply reply = {.text = was->content};
@@ -414,7 +420,7 @@ static bool change_session(struct rlm_agent *agent, const struct rlm_past_cell *
     return !to->restored.len || rlm_restore_cells_of(agent, to);
 }
 
-bool rlm_replay_cell(struct rlm_agent *agent)
+bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)
 {
     struct rlm_replay *r = replay_of(agent);
     const struct rlm_node *last = rlm_graph_current(agent->graph), *was = rlm_replay_next(agent);
@@ -434,15 +440,16 @@ bool rlm_replay_cell(struct rlm_agent *agent)
         return !change_session(agent, cell);
     }
     if (last->type == RLM_LLM_OUTPUT) {
-        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = last->code};
+        struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = code};
         if (!rlm_agent_append(agent, &action)) {
             return true;
         }
     }
     if (!cell) {
         /* It was never started. */
-        rlm_replay_next(agent) ? diverge(agent, "code that was not run", RLM_STR(""), last->code)
-                               : come_to_the_end(agent);
+        rlm_replay_next(agent)
+            ? rlm_replay_diverge(agent, "code that was not run", RLM_STR(""), code)
+            : come_to_the_end(agent);
         return true;
     }
     r->report.cells_not_run++;
@@ -509,7 +516,7 @@ bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call)
         rlm_buf_add_str(&text, call->name);
         rlm_json_put(&w, call->args);
         rlm_json_put(&w, call->kwargs);
-        diverge(agent, "a host call that was not made", RLM_STR(""), rlm_buf_str(&text));
+        rlm_replay_diverge(agent, "a host call that was not made", RLM_STR(""), rlm_buf_str(&text));
         return true;
     }
     was->made_as = call->id;
@@ -535,7 +542,7 @@ void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *
         rlm_str is = result->error_type ? result->error_message : result->value_json;
         rlm_str said = was->error_type.len ? was->error_message : was->value_json;
         if (!rlm_str_is(was->error_type, type) || !is_same_value(said, is)) {
-            diverge(agent, "the answer to a host call", said, is);
+            rlm_replay_diverge(agent, "the answer to a host call", said, is);
         }
     }
 }
@@ -588,7 +595,7 @@ const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct
         return NULL;
     }
     if (was->type != node->type || !rlm_str_eq(was->error, node->error)) {
-        diverge(agent, "how a cell ended", was->content, node->content);
+        rlm_replay_diverge(agent, "how a cell ended", was->content, node->content);
         return NULL;
     }
     if (!rlm_is_same_output(was->content, node->content)) {

@@ -21,6 +21,8 @@ struct rlm_replay {
 };
 
 void rlm_replay_free(struct rlm_replay *replay);
+/* A difference: the first one ends the replay. */
+void rlm_replay_diverge(struct rlm_agent *agent, const char *what, rlm_str recorded, rlm_str replayed);
 /* What the recording says of the sessions of an agent that has just been made; the caller owns it. */
 struct rlm_past *rlm_replay_past(const rlm_run *run, const rlm_graph *g);
 
@@ -34,8 +36,8 @@ bool rlm_replay_step(struct rlm_agent *agent);
 void rlm_replay_look_for_end(rlm_run *run);
 /* Instead of asking the model. */
 void rlm_replay_turn(struct rlm_agent *agent, bool final);
-/* Instead of running the code: true when the cell is taken from the record. */
-bool rlm_replay_cell(struct rlm_agent *agent);
+/* Instead of running the code (as exec_turn let it pass): true when the cell is taken from the record. */
+bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code);
 /* A call of a cell. True: it has been dealt with; false: it is to be performed (`launch_subagents`,
  * `done`). */
 bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call);

@@ -1,4 +1,5 @@
 #include "flow/run.h"
+#include "flow/gate.h"
 #include "flow/replay.h"
 #include "graph/record.h"
 
@@ -8,8 +9,12 @@
 void rlm_run_emit(
     rlm_run *run, enum rlm_event_type type, rlm_graph *g, const struct rlm_node *node, rlm_str text)
 {
+    const struct rlm_flow_hooks *hooks = &run->flow->hooks;
+    struct rlm_event event = {.type = type, .graph = g, .node = node, .text = text};
+    if (hooks->event_committed && type <= RLM_EVENT_REMOVE_CHILD && !run->replay) {
+        hooks->event_committed(hooks->arg, run, &event);
+    }
     if (run->events.event) {
-        struct rlm_event event = {.type = type, .graph = g, .node = node, .text = text};
         run->events.event(run->arg, run, &event);
     }
 }
@@ -167,6 +172,28 @@ void rlm_run_end(rlm_run *run)
     rlm_run_poke(run);
 }
 
+/* max_time stands still while every unfinished agent waits for a gate. */
+static void hold_clock(rlm_run *run)
+{
+    int64_t most = run->flow->limits.max_time_ms;
+    bool still = run->still_since_ms != 0;
+    if (run->replay || run->stopping || (!still && !run->open_gates) ||
+        rlm_gates_hold(run) == still) {
+        return;
+    }
+    if (!still) {
+        run->still_since_ms = rlm_now_ms();
+        rlm_timer_stop(run->time_limit);
+        return;
+    }
+    run->still_ms += rlm_now_ms() - run->still_since_ms;
+    run->still_since_ms = 0;
+    int64_t used = rlm_run_elapsed_ms(run);
+    if (most) {
+        rlm_timer_set(run->time_limit, most > used ? (uint64_t)(most - used) : 0);
+    }
+}
+
 /* Takes the steps of every agent that is ready, and what became possible by them. */
 static void turn_now(rlm_run *run)
 {
@@ -189,6 +216,7 @@ static void turn_now(rlm_run *run)
     if (run->replay && !run->stopping) {
         rlm_replay_look_for_end(run);
     }
+    hold_clock(run);
     if (run->stopping && run->reason) {
         end(run);
     }
@@ -348,9 +376,15 @@ void rlm_run_start_clock(rlm_run *run)
     }
 }
 
+int64_t rlm_run_still_ms(const rlm_run *run)
+{
+    uint64_t now = run->still_since_ms ? rlm_now_ms() - run->still_since_ms : 0;
+    return (int64_t)(run->still_ms + now);
+}
+
 int64_t rlm_run_elapsed_ms(const rlm_run *run)
 {
-    return run->earlier_ms + (int64_t)(rlm_now_ms() - run->started_ms);
+    return run->earlier_ms + (int64_t)(rlm_now_ms() - run->started_ms) - rlm_run_still_ms(run);
 }
 
 int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err)
@@ -439,13 +473,19 @@ int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **err)
     return 0;
 }
 
-void rlm_run_halt(rlm_run *run, const char *reason)
+void rlm_run_halt_because(rlm_run *run, const char *reason, const char *message)
 {
     if (!run->stopping) {
         run->stopping = true;
         set_text(&run->reason, reason);
+        set_text(&run->message, message);
         rlm_run_poke(run);
     }
+}
+
+void rlm_run_halt(rlm_run *run, const char *reason)
+{
+    rlm_run_halt_because(run, reason, "");
 }
 
 void rlm_run_stop(rlm_run *run)

@@ -9,6 +9,7 @@
  *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
  *     call.c      host calls of a cell: the table, answers, delivery    struct rlm_call
  *     delegate.c, query.c, host_tool.c, read.c    the calls that take time
+ *     gate.c      questions before code runs, a model is asked or a call is performed
  *     record.c    what the journal says of all this
  *
  * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of a
@@ -44,6 +45,7 @@ struct rlm_flow {
     rlm_runtime *runtime;
     struct rlm_flow_model *child_model;
     char *system_prompt;
+    struct rlm_flow_hooks hooks;
     int runs;
 };
 
@@ -58,7 +60,13 @@ struct rlm_replay;
 enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
 
 /* One host call that has not been answered, or whose answer has not been delivered. */
-enum rlm_call_kind { RLM_CALL_LAUNCH, RLM_CALL_QUERY, RLM_CALL_TOOL, RLM_CALL_READ };
+enum rlm_call_kind {
+    RLM_CALL_LAUNCH,
+    RLM_CALL_QUERY,
+    RLM_CALL_TOOL,
+    RLM_CALL_READ,
+    RLM_CALL_GATED, /* not begun: it becomes one of the others when its gate lets it pass */
+};
 struct rlm_call {
     struct rlm_agent *agent;
     int64_t id;
@@ -71,6 +79,10 @@ struct rlm_call {
     struct rlm_part *parts;
     rlm_tool_call *tool;   /* of RLM_CALL_TOOL */
     struct rlm_read *read; /* of RLM_CALL_READ */
+    /* of RLM_CALL_GATED: */
+    rlm_gate *gate;
+    char *name;
+    const struct rlm_past_call *was; /* see rlm_launch_begin */
 };
 
 /* One spec of a launch or one prompt of a query. */
@@ -94,6 +106,8 @@ struct rlm_agent {
     bool scheduled; /* in run->ready */
     enum rlm_slot slot;
     struct rlm_ask *ask;
+    rlm_gate *gate;      /* exec_turn's on the code of the last reply */
+    int open_gates;      /* of the agent, its asks and its calls: not answered */
     const char *refused; /* see struct rlm_account */
     bool last_affordable;
     int turns_dropped; /* oldest turns left out because the model's context is too short */
@@ -122,6 +136,7 @@ struct rlm_agent {
     bool from_record; /* its calls and output are taken from the record */
     bool parked;      /* at the end of the record, or at an end that its parent will bring */
     size_t calls_made, deliveries_made; /* of the cell */
+    size_t turn_checked; /* the reply, counted from 1, whose code exec_turn has looked at */
     int64_t recorded_session; /* that the session stands for; 0: none yet */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
@@ -171,6 +186,9 @@ struct rlm_run {
     struct rlm_replay *replay; /* NULL: a run of its own */
     int64_t earlier_ms; /* in which earlier drives ran the tree */
     uint64_t started_ms;
+    int open_gates;
+    uint64_t still_since_ms; /* every unfinished agent has waited for a gate since then; 0: no */
+    uint64_t still_ms;       /* how long they did before */
     rlm_timer *time_limit;
     bool stopping;
     bool ended;
@@ -189,6 +207,8 @@ int rlm_run_new(rlm_flow *flow,
 int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err);
 /* The clock of max_time begins, behind what earlier drives took. */
 void rlm_run_start_clock(rlm_run *run);
+/* Time in which the clock of max_time has stood still in this drive. */
+int64_t rlm_run_still_ms(const rlm_run *run);
 /* Time in which the engine has run the tree, earlier drives included. */
 int64_t rlm_run_elapsed_ms(const rlm_run *run);
 void rlm_run_emit(rlm_run *run,
@@ -199,6 +219,7 @@ void rlm_run_emit(rlm_run *run,
 void rlm_run_notice(rlm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Ends the run where it is, for this reason (a literal). */
 void rlm_run_halt(rlm_run *run, const char *reason);
+void rlm_run_halt_because(rlm_run *run, const char *reason, const char *message);
 /* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
 void rlm_run_fail(rlm_run *run, rlm_error *err);
 /* Makes the agent take its next step on the next turn of the loop. */
@@ -300,6 +321,8 @@ void rlm_call_queue_result(struct rlm_agent *agent,
                            const struct rlm_call_result *result);
 /* The first queued results are there, without a session to give them to. */
 void rlm_calls_forget_results(struct rlm_agent *agent, size_t n);
+/* Performs the calls that a gate has let pass, and raises those that it has not. */
+void rlm_calls_pass_gates(struct rlm_agent *agent);
 /* Gives queued results to the session when the agent holds its slot. */
 void rlm_calls_deliver(struct rlm_agent *agent);
 struct rlm_call *rlm_call_new(struct rlm_agent *agent,
@@ -374,6 +397,8 @@ void rlm_asks_pump(rlm_run *run);
 void rlm_asks_send(rlm_run *run);
 /* Its number in the run, as the journal knows it. */
 int64_t rlm_ask_id(const struct rlm_ask *ask);
+/* It waits for the answer of its gate. */
+bool rlm_ask_is_gated(const struct rlm_ask *ask);
 /* The reply was allowed fewer tokens than wanted, for want of budget. */
 bool rlm_ask_was_shrunk(const struct rlm_ask *ask);
 
