@@ -7,4 +7,9 @@
 /* Goes on with a run (its path or name), with a follow-up if `query` is not empty. An exit code. */
 int resume_run(struct options *o, const char *name, struct rlm_str query);
 
-extern const struct command cmd_run, cmd_resume, cmd_replay, cmd_view, cmd_runs, cmd_demo, cmd_doctor, cmd_config, cmd_version;
+/* Where -o leads; stdout by whatever name is "-"; NULL: it was not given. */
+const char *export_target(const struct options *o);
+/* The exit code after something was written there; takes the error, or NULL. */
+int export_end(const char *target, rlm_error *err);
+
+extern const struct command cmd_run, cmd_resume, cmd_replay, cmd_view, cmd_runs, cmd_export, cmd_pack, cmd_unpack, cmd_demo, cmd_doctor, cmd_config, cmd_version;

@@ -169,6 +169,9 @@ const struct option option_table[OPT_COUNT] = {
         .commands = FOR_RUNS, .only_flag = true},
     [OPT_DRY_RUN] = {.name = "dry-run", .group = "prune", .kind = OPTION_SWITCH,
         .help = "only say what would be removed", .commands = FOR_RUNS, .only_flag = true},
+    [OPT_TARGET] = {.name = "output", .letter = 'o', .group = "export", .argument = "PATH",
+        .help = "where to, a path that does not exist; - is stdout where the format is one stream",
+        .commands = FOR_EXPORT | FOR_PACK | FOR_UNPACK, .only_flag = true},
     [OPT_FORMAT] = {.name = "format", .group = "export", .kind = OPTION_CHOICE,
         .argument = "json|sqlite|rlmflow-python", .choices = formats, .fallback = "json",
         .help = "json: one document; sqlite: a database to query; rlmflow-python: the directory that the "

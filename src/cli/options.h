@@ -69,6 +69,7 @@ enum option_id {
     OPT_OLDER_THAN,
     OPT_KEEP_SIZE,
     OPT_DRY_RUN,
+    OPT_TARGET,
     OPT_FORMAT,
     OPT_COUNT,
 };

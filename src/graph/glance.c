@@ -144,7 +144,11 @@ take_record(struct look *l, enum rlm_record_kind kind, const rlm_json *record, r
     case RLM_RECORD_NODE:
         return take_node(l, record, err);
     case RLM_RECORD_EDIT:
-        return is_root(l, record) ? copy_text(&l->g->reason, RLM_STR(""), err) : 0;
+        if (!is_root(l, record)) {
+            return 0;
+        }
+        l->ended = false;
+        return copy_text(&l->g->reason, RLM_STR(""), err);
     case RLM_RECORD_SETTLE:
         add_usage(l, record);
         return 0;
