@@ -1,6 +1,7 @@
 #include "graph/graph.h"
 
 #include "base/loop.h"
+#include "graph/journal.h"
 
 static const char *const tags[] = {
     [RLM_USER_QUERY] = "user_query",
@@ -71,6 +72,11 @@ static int check_id(size_t len, rlm_error **err)
     return 0;
 }
 
+void rlm_graph_renew_id(rlm_graph *root)
+{
+    make_id(root->graph_id, "g_", 16);
+}
+
 int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph, rlm_error **err)
 {
     rlm_str id = rlm_str_of(options->agent_id ? options->agent_id : "root");
@@ -83,7 +89,7 @@ int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph
         return rlm_error_nomem(err);
     }
     g->root = g;
-    make_id(g->graph_id, "g_", 16);
+    rlm_graph_renew_id(g);
     g->arena = rlm_arena_new(0);
     g->agent_id = g->arena ? rlm_arena_copy(g->arena, id).ptr : NULL;
     g->name = g->agent_id;
@@ -157,6 +163,7 @@ void rlm_graph_free(rlm_graph *root)
     }
     rlm_map_deinit(&root->agents);
     rlm_arena_free(root->arena);
+    rlm_journal_close(root->journal);
     free(root);
 }
 
@@ -233,29 +240,20 @@ static bool copy_node_texts(rlm_graph *g, struct rlm_node *n)
            share_text(a, &n->metadata, RLM_STR_NONE);
 }
 
-int rlm_graph_append(rlm_graph *g,
-                     const struct rlm_node *node,
-                     const struct rlm_node **ret_node,
-                     rlm_error **err)
+int rlm_graph_copy_node(rlm_graph *g,
+                        const struct rlm_node *node,
+                        struct rlm_node **ret_node,
+                        rlm_error **err)
 {
     if ((unsigned)node->type >= N_TAGS) {
         return rlm_error_set(err, RLM_E_INVAL, "a node of the unknown type %d", (int)node->type);
     }
-    if (rlm_graph_finished(g) && node->type != RLM_USER_QUERY) {
-        return rlm_error_set(err, RLM_E_INVAL,
-                             "agent %s has ended: only a user_query may follow, not %s",
-                             g->agent_id, rlm_node_type_tag(node->type));
-    }
-    if (g->nodes.len >= UINT32_MAX) {
-        return rlm_error_set(err, RLM_E_LIMIT, "agent %s has %zu nodes, the most there can be",
-                             g->agent_id, g->nodes.len);
-    }
-    struct rlm_node *copy = rlm_arena_alloc(g->arena, sizeof *copy);
-    if (!copy) {
+    struct rlm_entry *entry = rlm_arena_alloc(g->arena, sizeof *entry);
+    if (!entry) {
         return rlm_error_nomem(err);
     }
+    struct rlm_node *copy = &entry->node;
     *copy = *node;
-    copy->seq = (uint32_t)g->nodes.len;
     copy->id[sizeof copy->id - 1] = '\0';
     if (!copy->id[0]) {
         make_id(copy->id, "n_", 8);
@@ -266,11 +264,35 @@ int rlm_graph_append(rlm_graph *g,
     if (!copy_node_texts(g, copy) || !copy_agents(g->root, copy)) {
         return rlm_error_nomem(err);
     }
+    *ret_node = copy;
+    return 0;
+}
+
+int rlm_graph_append(rlm_graph *g,
+                     const struct rlm_node *node,
+                     const struct rlm_node **ret_node,
+                     rlm_error **err)
+{
+    if (rlm_graph_finished(g) && node->type != RLM_USER_QUERY) {
+        return rlm_error_set(err, RLM_E_INVAL,
+                             "agent %s has ended: only a user_query may follow, not %s",
+                             g->agent_id, rlm_node_type_tag(node->type));
+    }
+    if (g->nodes.len >= UINT32_MAX) {
+        return rlm_error_set(err, RLM_E_LIMIT, "agent %s has %zu nodes, the most there can be",
+                             g->agent_id, g->nodes.len);
+    }
+    struct rlm_node *copy;
+    int r = rlm_graph_copy_node(g, node, &copy, err);
+    if (r < 0) {
+        return r;
+    }
     struct rlm_node **slot = rlm_vec_push(&g->nodes);
     if (!slot) {
         return rlm_error_nomem(err);
     }
     *slot = copy;
+    copy->seq = (uint32_t)(g->nodes.len - 1);
     g->turns += copy->type == RLM_LLM_OUTPUT;
     g->task_turns =
         copy->type == RLM_USER_QUERY ? 0 : g->task_turns + (copy->type == RLM_LLM_OUTPUT);

@@ -5,7 +5,7 @@
  * node pointer stays valid until the root is freed. Equal texts of a node (content and output), and
  * the short ones that repeat (model, reason, error, agent ids), are stored once. Usage sums of each graph and of its subtree are
  * kept as nodes come, so reading them costs nothing. All walks are iterative: depth is not bounded
- * by the stack.
+ * by the stack. What has been spent stays in the sums when a node or a child is taken out (edit.h).
  */
 #pragma once
 
@@ -47,7 +47,22 @@ struct rlm_graph {
     /* of the root only */
     struct rlm_map agents; /* agent_id -> graph */
     char graph_id[36]; /* "g_" and 32 hexadecimal digits */
+    struct rlm_journal *journal; /* of a run that is opened to be edited, else NULL */
+    void (*edited)(void *arg, const struct rlm_event *event);
+    void *edited_arg;
 };
+
+/* How a node stands in its graph: every node of a graph is the first member of one of these. */
+struct rlm_entry {
+    struct rlm_node node;
+    int64_t offset; /* of the record that brought it, in a run that was loaded; else 0. Never smaller than
+                     * that of the node before it */
+};
+
+static inline struct rlm_entry *rlm_entry_of(const struct rlm_node *node)
+{
+    return (struct rlm_entry *)(uintptr_t)node;
+}
 
 /* Makes a root with a fresh graph id. RLM_E_NOMEM, RLM_E_INVAL (an empty id), RLM_E_LIMIT. */
 int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph, rlm_error **err);
@@ -62,6 +77,13 @@ int rlm_graph_add_child(rlm_graph *parent, const char *name, const struct rlm_gr
  * unless it is a user_query (which opens a finished graph again). */
 int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm_node **ret_node,
                      rlm_error **err);
+
+/* The graph's own copy of `node`, which stands nowhere yet, as rlm_graph_append makes it. Texts that it
+ * shares with the nodes at the end are stored once. RLM_E_INVAL (an unknown type), RLM_E_NOMEM. */
+int rlm_graph_copy_node(rlm_graph *g, const struct rlm_node *node, struct rlm_node **ret_node,
+                        rlm_error **err);
+/* Gives the tree another graph id. */
+void rlm_graph_renew_id(rlm_graph *root);
 
 /* Removes the done_output at the end: the agent goes on as if it had not ended. RLM_E_INVAL when it has
  * not ended. */

@@ -326,6 +326,11 @@ const char *rlm_journal_path(const rlm_journal *j)
     return j->path;
 }
 
+int64_t rlm_journal_end(const rlm_journal *j)
+{
+    return (int64_t)j->end;
+}
+
 uint64_t rlm_journal_disk_bytes(const rlm_journal *j)
 {
     return j->end + rlm_blobs_disk_bytes(j->blobs);

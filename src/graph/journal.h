@@ -96,6 +96,8 @@ int rlm_journal_flush(rlm_journal *j, rlm_journal_flushed done, void *arg, rlm_e
 
 rlm_blobs *rlm_journal_blobs(rlm_journal *j);
 const char *rlm_journal_path(const rlm_journal *j);
+/* The offset at which the next record will stand. */
+int64_t rlm_journal_end(const rlm_journal *j);
 /* Whether the path still names the file that is written: RLM_E_NOT_FOUND when it was removed or
  * replaced, RLM_E_IO when that cannot be found out. */
 int rlm_journal_check_place(const rlm_journal *j, rlm_error **err);

@@ -225,7 +225,7 @@ static bool writes_the_same(rlm_str json, rlm_error **err, int *ret_status)
            rlm_str_eq(json, rlm_buf_str(&again));
 }
 
-static int put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err)
+int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err)
 {
     int r = 0;
     if (json.len < RLM_BLOB_THRESHOLD && !is_too_deep(json) && writes_the_same(json, err, &r)) {
@@ -283,7 +283,7 @@ static void add_json(struct payload *p, const char *key, rlm_str json)
 {
     if (json.len && p->status == 0) {
         rlm_json_key(&p->writer, key);
-        p->status = put_json(&p->writer, p->blobs, json, p->err);
+        p->status = rlm_record_put_json(&p->writer, p->blobs, json, p->err);
     }
 }
 
@@ -332,6 +332,40 @@ void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *nod
     }
 }
 
+static void add_node(struct payload *p, const struct rlm_node *node)
+{
+    struct rlm_json_writer *w = &p->writer;
+    rlm_json_member_text(w, "id", node->id);
+    rlm_json_member_text(w, "type", rlm_node_type_tag(node->type));
+    rlm_json_member_int(w, "t", node->time_us);
+    add_text(p, "content", node->content);
+    add_text(p, "code", node->code);
+    if (node->output.len && rlm_str_eq(node->output, node->content)) {
+        rlm_json_member_bool(w, "output", true);
+    } else {
+        add_text(p, "output", node->output);
+    }
+    add_text(p, "error", node->error);
+    add_text(p, "result", node->result);
+    add_text(p, "reason", node->reason);
+    add_text(p, "model", node->model);
+    if (!is_none(&node->usage)) {
+        rlm_json_key(w, "usage");
+        rlm_json_begin(w, '{');
+        rlm_record_put_usage(w, &node->usage);
+        rlm_json_end(w, '}');
+    }
+    rlm_record_put_launch(w, node);
+    add_json(p, "metadata", node->metadata);
+}
+
+/* A record about an agent. */
+static void begin_of(struct payload *p, rlm_journal *journal, const rlm_graph *g, rlm_error **err)
+{
+    begin(p, journal, err);
+    rlm_json_member_text(&p->writer, "agent", g->agent_id);
+}
+
 int rlm_record_node(rlm_journal *journal,
                     const rlm_graph *g,
                     const struct rlm_node *node,
@@ -341,31 +375,8 @@ int rlm_record_node(rlm_journal *journal,
     if (!journal) {
         return 0;
     }
-    begin(&p, journal, err);
-    struct rlm_json_writer *w = &p.writer;
-    rlm_json_member_text(w, "agent", g->agent_id);
-    rlm_json_member_text(w, "id", node->id);
-    rlm_json_member_text(w, "type", rlm_node_type_tag(node->type));
-    rlm_json_member_int(w, "t", node->time_us);
-    add_text(&p, "content", node->content);
-    add_text(&p, "code", node->code);
-    if (node->output.len && rlm_str_eq(node->output, node->content)) {
-        rlm_json_member_bool(w, "output", true);
-    } else {
-        add_text(&p, "output", node->output);
-    }
-    add_text(&p, "error", node->error);
-    add_text(&p, "result", node->result);
-    add_text(&p, "reason", node->reason);
-    add_text(&p, "model", node->model);
-    if (!is_none(&node->usage)) {
-        rlm_json_key(w, "usage");
-        rlm_json_begin(w, '{');
-        rlm_record_put_usage(w, &node->usage);
-        rlm_json_end(w, '}');
-    }
-    rlm_record_put_launch(w, node);
-    add_json(&p, "metadata", node->metadata);
+    begin_of(&p, journal, g, err);
+    add_node(&p, node);
     return finish(&p, journal, RLM_RECORD_NODE);
 }
 
@@ -398,10 +409,105 @@ int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err)
     if (!journal) {
         return 0;
     }
-    begin(&p, journal, err);
-    rlm_json_member_text(&p.writer, "agent", g->agent_id);
+    begin_of(&p, journal, g, err);
     rlm_json_member_text(&p.writer, "edit", "reopen");
     return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_edit_node(rlm_journal *journal,
+                         const rlm_graph *g,
+                         const char *edit,
+                         const struct rlm_node *node,
+                         rlm_error **err)
+{
+    struct payload p;
+    if (!journal) {
+        return 0;
+    }
+    begin_of(&p, journal, g, err);
+    rlm_json_member_text(&p.writer, "edit", edit);
+    rlm_json_member_int(&p.writer, "index", node->seq);
+    add_node(&p, node);
+    return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_edit_remove(rlm_journal *journal,
+                           const rlm_graph *g,
+                           const struct rlm_node *node,
+                           rlm_error **err)
+{
+    struct payload p;
+    if (!journal) {
+        return 0;
+    }
+    begin_of(&p, journal, g, err);
+    rlm_json_member_text(&p.writer, "edit", "remove");
+    rlm_json_member_int(&p.writer, "index", node->seq);
+    return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_edit_rewind(rlm_journal *journal,
+                           const rlm_graph *g,
+                           size_t index,
+                           int64_t cut,
+                           rlm_graph *const *children,
+                           size_t n_children,
+                           rlm_error **err)
+{
+    struct payload p;
+    if (!journal) {
+        return 0;
+    }
+    begin_of(&p, journal, g, err);
+    rlm_json_member_text(&p.writer, "edit", "rewind");
+    rlm_json_member_int(&p.writer, "index", (int64_t)index);
+    rlm_json_member_int(&p.writer, "cut", cut);
+    rlm_json_key(&p.writer, "children");
+    rlm_json_begin(&p.writer, '[');
+    for (size_t i = 0; i < n_children; i++) {
+        rlm_json_put_text(&p.writer, children[i]->agent_id);
+    }
+    rlm_json_end(&p.writer, ']');
+    return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_edit_remove_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err)
+{
+    struct payload p;
+    if (!journal) {
+        return 0;
+    }
+    begin_of(&p, journal, child->parent, err);
+    rlm_json_member_text(&p.writer, "edit", "remove_child");
+    rlm_json_member_text(&p.writer, "child", child->agent_id);
+    return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_edit_fork(rlm_journal *journal,
+                         const rlm_graph *root,
+                         const char *graph_id,
+                         rlm_error **err)
+{
+    struct payload p;
+    begin_of(&p, journal, root, err);
+    rlm_json_member_text(&p.writer, "edit", "fork");
+    rlm_json_member_text(&p.writer, "graph_id", graph_id);
+    rlm_json_member_text(&p.writer, "of", root->graph_id);
+    return finish(&p, journal, RLM_RECORD_EDIT);
+}
+
+int rlm_record_forgotten(rlm_journal *journal,
+                         const rlm_graph *g,
+                         const struct rlm_node *node,
+                         rlm_error **err)
+{
+    struct payload p;
+    if (!journal || node->type != RLM_LLM_OUTPUT || !node->call_id) {
+        return 0;
+    }
+    begin_of(&p, journal, g, err);
+    rlm_json_member_int(&p.writer, "ask", node->call_id);
+    return finish(&p, journal, RLM_RECORD_SETTLE);
 }
 
 int rlm_record_run(rlm_journal *journal,

@@ -15,6 +15,13 @@
  *        that equals the content is `true`; usage has the members of SETTLE
  * CHILD  {"parent", "name", "call", "part", "query", "inputs", "model", "output_schema"}
  * EDIT   {"agent", "edit": "reopen"}    the done_output at the end is gone
+ *        {..., "edit": "insert" or "replace", "index", ...the members of NODE}
+ *        {..., "edit": "remove", "index"}
+ *        {..., "edit": "rewind", "index": nodes that stay, "cut": the offset of the record that brought the
+ *        last of these, "children": [ids that go]}    what the agent did behind `cut` is undone
+ *        {..., "edit": "remove_child", "child": id}
+ *        {..., "edit": "fork", "graph_id", "of"}    from here on it is another run than that of which
+ *        it was copied; model calls that were under way are not this one's
  * RUN    {"format", "version", "t", "graph_id", "agent", "query", "inputs", "model",
  *         "output_schema", "options": {...}}
  *
@@ -37,6 +44,9 @@ int rlm_record_get_text(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, r
 int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json,
                         rlm_error **err);
 
+/* Puts a text that is JSON: as that value where it comes back byte for byte, else as a text. */
+int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err);
+
 /* The members of SETTLE that make up a usage. */
 void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage);
 
@@ -47,6 +57,20 @@ void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *nod
 int rlm_record_node(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
                     rlm_error **err);
 int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err);
+/* EDIT; see edit.h. `node->seq` is the index. */
+int rlm_record_edit_node(rlm_journal *journal, const rlm_graph *g, const char *edit,
+                         const struct rlm_node *node, rlm_error **err);
+int rlm_record_edit_remove(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
+                           rlm_error **err);
+int rlm_record_edit_rewind(rlm_journal *journal, const rlm_graph *g, size_t index, int64_t cut,
+                           rlm_graph *const *children, size_t n_children, rlm_error **err);
+int rlm_record_edit_remove_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err);
+/* Here `journal` is not NULL; `root` has the id of the run that was copied. */
+int rlm_record_edit_fork(rlm_journal *journal, const rlm_graph *root, const char *graph_id,
+                         rlm_error **err);
+/* SETTLE of the call of a reply whose node goes: it was not lost. */
+int rlm_record_forgotten(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
+                         rlm_error **err);
 int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err);
 /* RUN: `options_json` is an object that flow makes (limits, models without keys, runtime). */
 int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_json,

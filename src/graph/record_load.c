@@ -3,6 +3,7 @@
 #include "graph/record.h"
 
 #include "base/alloc.h"
+#include "graph/edit.h"
 #include "graph/journal_scan.h"
 
 #include <inttypes.h>
@@ -14,6 +15,7 @@ struct loader {
     rlm_graph *root;
     rlm_blobs *blobs;
     rlm_arena *scratch; /* of one record */
+    int64_t offset;     /* where that stands */
     rlm_journal_record other;
     void *arg;
     /* For looking at a run: what is wrong is noted, not an error. */
@@ -150,16 +152,14 @@ static int no_agent(const rlm_json *record, const char *key, rlm_error **err)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static int load_node(struct loader *l, const rlm_json *record, rlm_error **err)
+/* The node that a record has; its texts are in the scratch arena. */
+static int
+take_node(struct loader *l, const rlm_json *record, struct rlm_node *ret_node, rlm_error **err)
 {
     struct rlm_node node = {0};
-    rlm_graph *g = find_agent(l, record, "agent");
     rlm_str tag = rlm_json_text(rlm_json_get(record, "type"), RLM_STR(""));
     rlm_str id = rlm_json_text(rlm_json_get(record, "id"), RLM_STR(""));
     int type = rlm_node_type_of(tag);
-    if (!g) {
-        return no_agent(record, "agent", err);
-    }
     if (type < 0) {
         int shown = tag.len > 40 ? 40 : (int)tag.len;
         return rlm_error_set(err, RLM_E_VERSION,
@@ -178,7 +178,23 @@ static int load_node(struct loader *l, const rlm_json *record, rlm_error **err)
     if (rlm_json_is(rlm_json_get(record, "output"), RLM_JSON_TRUE)) {
         node.output = node.content;
     }
-    return rlm_graph_append(g, &node, NULL, err);
+    *ret_node = node;
+    return 0;
+}
+
+static int load_node(struct loader *l, const rlm_json *record, rlm_error **err)
+{
+    struct rlm_node node;
+    const struct rlm_node *kept;
+    rlm_graph *g = find_agent(l, record, "agent");
+    if (!g) {
+        return no_agent(record, "agent", err);
+    }
+    int r = take_node(l, record, &node, err);
+    if (r == 0 && (r = rlm_graph_append(g, &node, &kept, err)) == 0) {
+        rlm_entry_of(kept)->offset = l->offset;
+    }
+    return r;
 }
 
 static int load_child(struct loader *l, const rlm_json *record, rlm_error **err)
@@ -197,6 +213,15 @@ static int load_child(struct loader *l, const rlm_json *record, rlm_error **err)
     options.launch_part = rlm_json_int(rlm_json_get(record, "part"), 0);
     int r = take_fields(l, record, start_fields, COUNT_OF(start_fields), &options, err);
     return r < 0 ? r : rlm_graph_add_child(parent, name.ptr, &options, &child, err);
+}
+
+static void take_graph_id(rlm_graph *root, const rlm_json *record)
+{
+    rlm_str id = rlm_json_text(rlm_json_get(record, "graph_id"), RLM_STR(""));
+    if (id.len && id.len < sizeof root->graph_id) {
+        memcpy(root->graph_id, id.ptr, id.len);
+        root->graph_id[id.len] = '\0';
+    }
 }
 
 static int load_run(struct loader *l, const rlm_json *record, rlm_error **err)
@@ -219,28 +244,95 @@ static int load_run(struct loader *l, const rlm_json *record, rlm_error **err)
     if (r < 0 || (r = rlm_graph_new(&options, &l->root, err)) < 0) {
         return r;
     }
-    rlm_str id = rlm_json_text(rlm_json_get(record, "graph_id"), RLM_STR(""));
-    if (id.len && id.len < sizeof l->root->graph_id) {
-        memcpy(l->root->graph_id, id.ptr, id.len);
-        l->root->graph_id[id.len] = '\0';
-    }
+    take_graph_id(l->root, record);
     return 0;
+}
+
+static int bad_edit(rlm_error **err)
+{
+    return rlm_error_set(err, RLM_E_CORRUPT, "an edit of what is not there");
+}
+
+static int
+load_rewind(struct loader *l, rlm_graph *g, const rlm_json *record, int64_t index, rlm_error **err)
+{
+    const rlm_json *ids = rlm_json_get(record, "children");
+    size_t n = rlm_json_is(ids, RLM_JSON_ARRAY) ? ids->count : 0;
+    rlm_graph **children = rlm_arena_alloc(l->scratch, (n + 1) * sizeof(rlm_graph *));
+    if (!children) {
+        return rlm_error_nomem(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        rlm_str id = rlm_json_text(rlm_json_at(ids, i), RLM_STR(""));
+        children[i] = rlm_map_get(&l->root->agents, id);
+        for (size_t k = 0; children[i] && k < i; k++) {
+            children[i] = children[k] == children[i] ? NULL : children[i]; /* named twice */
+        }
+        if (!children[i] || children[i]->parent != g) {
+            return bad_edit(err);
+        }
+    }
+    return rlm_edit_truncate(g, (size_t)index, children, n, err);
+}
+
+static int
+load_remove_child(struct loader *l, rlm_graph *g, const rlm_json *record, rlm_error **err)
+{
+    rlm_graph *child = find_agent(l, record, "child");
+    return child && child->parent == g ? rlm_graph_remove_child(child, err) : bad_edit(err);
+}
+
+static int
+load_put(struct loader *l, rlm_graph *g, const rlm_json *record, int64_t index, rlm_error **err)
+{
+    struct rlm_node node;
+    bool replace = rlm_str_is(rlm_json_text(rlm_json_get(record, "edit"), RLM_STR("")), "replace");
+    int r = take_node(l, record, &node, err);
+    if (r < 0) {
+        return r;
+    }
+    if (replace && (size_t)index == g->nodes.len) {
+        return bad_edit(err);
+    }
+    return replace ? rlm_edit_replace(g, (size_t)index, &node, NULL, err)
+                   : rlm_edit_insert(g, (size_t)index, &node, NULL, err);
 }
 
 static int load_edit(struct loader *l, const rlm_json *record, rlm_error **err)
 {
     rlm_graph *g = find_agent(l, record, "agent");
     rlm_str edit = rlm_json_text(rlm_json_get(record, "edit"), RLM_STR(""));
+    int64_t index = rlm_json_int(rlm_json_get(record, "index"), 0);
     if (!g) {
         return no_agent(record, "agent", err);
     }
-    if (!rlm_str_is(edit, "reopen")) {
-        int shown = edit.len > 40 ? 40 : (int)edit.len;
-        return rlm_error_set(err, RLM_E_VERSION,
-                             "an edit of the unknown kind \"%.*s\": a newer rlmflow wrote it",
-                             shown, edit.ptr);
+    if (index < 0 || (size_t)index > g->nodes.len) {
+        return bad_edit(err);
     }
-    return rlm_graph_reopen(g, err);
+    if (rlm_str_is(edit, "reopen")) {
+        return rlm_graph_reopen(g, err);
+    }
+    if (rlm_str_is(edit, "insert") || rlm_str_is(edit, "replace")) {
+        return load_put(l, g, record, index, err);
+    }
+    if (rlm_str_is(edit, "remove")) {
+        return (size_t)index < g->nodes.len ? rlm_edit_remove(g, (size_t)index, err)
+                                            : bad_edit(err);
+    }
+    if (rlm_str_is(edit, "rewind")) {
+        return load_rewind(l, g, record, index, err);
+    }
+    if (rlm_str_is(edit, "remove_child")) {
+        return load_remove_child(l, g, record, err);
+    }
+    if (rlm_str_is(edit, "fork")) {
+        take_graph_id(l->root, record);
+        return 0;
+    }
+    int shown = edit.len > 40 ? 40 : (int)edit.len;
+    return rlm_error_set(err, RLM_E_VERSION,
+                         "an edit of the unknown kind \"%.*s\": a newer rlmflow wrote it", shown,
+                         edit.ptr);
 }
 
 static void load_settle(struct loader *l, const rlm_json *record)
@@ -294,6 +386,7 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
 {
     struct loader *l = arg;
     rlm_error *error = NULL;
+    l->offset = offset;
     int r = is_ours(kind) ? load_record(l, kind, payload, &error) : 0;
     if (r < 0 && l->lenient && l->root && r != RLM_E_NOMEM && r != RLM_E_IO) {
         l->fault = error;
@@ -420,6 +513,25 @@ static int make_note(const struct loader *l,
         text = rlm_buf_take(&note);
     }
     *ret_note = text;
+    return 0;
+}
+
+int rlm_graph_open(const char *path, rlm_graph **ret_graph, rlm_error **err)
+{
+    rlm_journal *journal;
+    rlm_graph *root = NULL;
+    int r =
+        rlm_journal_open(NULL, path, &(struct rlm_journal_options){0}, false, &journal, NULL, err);
+    if (r < 0) {
+        return r;
+    }
+    r = rlm_record_load(path, NULL, NULL, &root, NULL, err);
+    if (r < 0) {
+        rlm_journal_close(journal);
+        return r;
+    }
+    root->journal = journal;
+    *ret_graph = root;
     return 0;
 }
 

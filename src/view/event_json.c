@@ -18,10 +18,32 @@ static const char *const event_names[] = {
 /* Texts of nodes are bounded by the records they stand in and the blobs of the run. */
 #define LINE_MAX_BYTES ((size_t)4 << 30)
 
+/* As records have texts: what a JSON string cannot hold comes back too (rlm_graph_apply_json). */
+static void put_text(struct rlm_json_writer *w, const char *key, rlm_str text)
+{
+    rlm_json_key(w, key);
+    rlm_record_put_text(w, NULL, text, NULL);
+}
+
 static void member(struct rlm_json_writer *w, const char *key, rlm_str text)
 {
     if (text.len) {
-        rlm_json_member_str(w, key, text);
+        put_text(w, key, text);
+    }
+}
+
+/* A text that is JSON, on one line. */
+static void member_json(struct rlm_json_writer *w, const char *key, rlm_str json)
+{
+    rlm_auto_arena rlm_arena *arena = NULL;
+    const rlm_json *value;
+    if (!memchr(json.ptr, '\n', json.len) && !memchr(json.ptr, '\r', json.len)) {
+        rlm_json_member_raw(w, key, json);
+    } else if ((arena = rlm_arena_new(0)) && rlm_json_parse(arena, json, &value, NULL) == 0) {
+        rlm_json_key(w, key);
+        rlm_json_put(w, value);
+    } else {
+        put_text(w, key, json);
     }
 }
 
@@ -40,39 +62,50 @@ static void put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage)
 
 static void put_node(struct rlm_json_writer *w, const rlm_graph *g, const struct rlm_node *node)
 {
+    static const struct rlm_usage none;
     rlm_json_begin(w, '{');
     rlm_json_member_text(w, "id", node->id);
     rlm_json_member_text(w, "type", rlm_node_type_tag(node->type));
     rlm_json_member_text(w, "agent_id", rlm_graph_agent_id(g));
     rlm_json_member_int(w, "seq", node->seq);
     rlm_json_member_int(w, "time_us", node->time_us);
-    rlm_json_member_str(w, "content", node->content);
+    put_text(w, "content", node->content);
     member(w, "code", node->code);
     member(w, "output", node->output);
     member(w, "error", node->error);
-    if (node->type == RLM_DONE_OUTPUT) {
-        rlm_json_member_str(w, "result", node->result);
-        rlm_json_member_str(w, "reason", node->reason);
+    bool done = node->type == RLM_DONE_OUTPUT;
+    if (done || node->result.len) {
+        put_text(w, "result", node->result);
     }
-    if (node->type == RLM_LLM_OUTPUT) {
-        member(w, "model", node->model);
+    if (done || node->reason.len) {
+        put_text(w, "reason", node->reason);
+    }
+    member(w, "model", node->model);
+    if (node->type == RLM_LLM_OUTPUT || memcmp(&node->usage, &none, sizeof none) != 0) {
         put_usage(w, &node->usage);
     }
     rlm_record_put_launch(w, node);
     if (node->metadata.len) {
-        rlm_json_member_raw(w, "metadata", node->metadata);
+        member_json(w, "metadata", node->metadata);
     }
     rlm_json_end(w, '}');
 }
 
 static void put_graph(struct rlm_json_writer *w, const rlm_graph *g)
 {
-    rlm_json_member_int(w, "depth", rlm_graph_depth(g));
-    rlm_json_member_str(w, "query", rlm_graph_query(g));
-    rlm_json_member_raw(w, "inputs", rlm_graph_inputs(g));
-    rlm_json_member_str(w, "model", rlm_graph_model(g));
-    if (rlm_graph_output_schema(g).len) {
-        rlm_json_member_raw(w, "output_schema", rlm_graph_output_schema(g));
+    rlm_json_member_int(w, "depth", g->depth);
+    put_text(w, "query", g->query);
+    member_json(w, "inputs", g->inputs);
+    put_text(w, "model", g->model);
+    if (g->output_schema.len) {
+        member_json(w, "output_schema", g->output_schema);
+    }
+    if (g->parent) {
+        rlm_json_member_text(w, "parent_agent_id", g->parent->agent_id);
+    }
+    if (g->launch) {
+        rlm_json_member_int(w, "call", g->launch);
+        rlm_json_member_int(w, "part", g->launch_part);
     }
 }
 
@@ -100,6 +133,9 @@ char *rlm_event_json(const struct rlm_event *event)
     if (event->node) {
         rlm_json_key(&w, "node");
         put_node(&w, event->graph, event->node);
+    }
+    if (event->subtree) {
+        rlm_json_member_bool(&w, "subtree", true);
     }
     if (event->type == RLM_EVENT_DELTA || event->type == RLM_EVENT_NOTICE) {
         rlm_json_member_str(&w, "text", event->text);
