@@ -7,6 +7,7 @@
 #include "flow/past.h"
 #include "flow/restore.h"
 #include "flow/run.h"
+#include "graph/journal_scan.h"
 #include "graph/record.h"
 
 #include <stdio.h>
@@ -210,31 +211,43 @@ static int load_past(rlm_run *run,
                      rlm_error **err)
 {
     struct rlm_journal_damage wrong = {.offset = -1};
-    rlm_error *why = NULL;
-    int r = rlm_past_load(options->journal, run->blobs, ret_past, &wrong, &why);
-    if (r < 0 && wrong.offset > 0 && options->cut) {
-        struct stat st;
-        rlm_autofree char *file = NULL;
-        if (asprintf(&file, "%s/journal", options->journal) < 0) {
-            file = NULL;
-            rlm_error_free(why);
-            return rlm_error_nomem(err);
-        }
-        wrong.lost_bytes = stat(file, &st) == 0 ? (int64_t)st.st_size - wrong.offset : 0;
-        rlm_run_notice(run, "%s", rlm_error_message(why));
-        rlm_error_free(rlm_steal(&why));
-        r = rlm_journal_cut(run->journal, wrong.offset, err);
-        if (damage->offset >= 0) {
-            wrong.lost_bytes += damage->lost_bytes;
-        }
-        *damage = wrong;
-        return r < 0 ? r : rlm_past_load(options->journal, run->blobs, ret_past, NULL, err);
+    int r = rlm_past_load(options->journal, run->blobs, ret_past, &wrong, err);
+    /* Before the second record there is no run that could go on. */
+    if (r >= 0 || r == RLM_E_VERSION || wrong.offset <= RLM_JOURNAL_MAGIC_BYTES) {
+        return r;
     }
-    if (r < 0) {
-        bool help = wrong.offset > 0 && r != RLM_E_VERSION;
-        rlm_error_set(err, r, "%s: %s%s", options->journal, rlm_error_message(why),
-                      help ? "; look at the run, or cut it there (--cut)" : "");
-        rlm_error_free(why);
+    struct stat st;
+    rlm_autofree char *file = NULL;
+    if (asprintf(&file, "%s/journal", options->journal) < 0) {
+        file = NULL;
+        rlm_error_free(rlm_steal(err));
+        return rlm_error_nomem(err);
+    }
+    wrong.lost_bytes = stat(file, &st) == 0 ? (int64_t)st.st_size - wrong.offset : 0;
+    if (!options->cut) {
+        rlm_autofree char *why = rlm_strdup(rlm_error_message(*err));
+        rlm_error_free(rlm_steal(err));
+        return rlm_error_set(err, r,
+                             "%s; going on would lose the %lld bytes from there: look at the run "
+                             "or export it, or cut it there (--cut)",
+                             why ? why : "", (long long)wrong.lost_bytes);
+    }
+    rlm_run_notice(run, "%s", rlm_error_message(*err));
+    rlm_error_free(rlm_steal(err));
+    wrong.lost_bytes += damage->offset >= 0 ? damage->lost_bytes : 0;
+    *damage = wrong;
+    r = rlm_journal_cut(run->journal, wrong.offset, err);
+    if (r == 0) {
+        /* Opened anew, so that no blob is known that only the lost records name. */
+        struct rlm_journal_options journal = {.sync = options->sync};
+        rlm_journal_close(rlm_steal(&run->journal));
+        run->blobs = NULL;
+        r = rlm_journal_open(run->loop, options->journal, &journal, false, &run->journal, NULL,
+                             err);
+    }
+    if (r == 0) {
+        run->blobs = rlm_journal_blobs(run->journal);
+        r = rlm_past_load(options->journal, run->blobs, ret_past, NULL, err);
     }
     return r;
 }
@@ -260,7 +273,12 @@ int rlm_flow_resume(rlm_flow *flow,
                          &damage, err);
     if (r == 0) {
         run->blobs = rlm_journal_blobs(run->journal);
-        r = load_past(run, options, &past, &damage, err);
+        rlm_error *why = NULL;
+        r = load_past(run, options, &past, &damage, &why);
+        if (r < 0) {
+            rlm_error_set(err, r, "%s", rlm_error_message(why));
+            rlm_error_free(why);
+        }
     }
     if (r == 0) {
         r = rlm_run_set_program(run, options->program, err);

@@ -140,9 +140,23 @@ get_blob(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_tex
     if (!blobs) {
         return rlm_error_set(err, RLM_E_INVAL, "blob %s cannot be read without a run", facts.id);
     }
-    int r = rlm_blobs_register(blobs, &facts, err);
-    rlm_auto_buf struct rlm_buf bytes = RLM_BUF(facts.size_bytes);
-    if (r < 0 || (r = rlm_blobs_read(blobs, rlm_str_of(facts.id), &bytes, err)) < 0) {
+    if (facts.size_bytes >= SIZE_MAX / 2) {
+        return rlm_error_set(err, RLM_E_CORRUPT, "blob %s cannot be so large", facts.id);
+    }
+    /* What is damaged must not become known: the same text, when it comes again, is written anew. */
+    rlm_auto_buf struct rlm_buf bytes = RLM_BUF(facts.size_bytes + 1);
+    char id[RLM_SHA256_HEX + 1];
+    rlm_str name = {facts.id, RLM_SHA256_HEX};
+    int r = rlm_blobs_read_range(blobs, name, 0, (size_t)facts.size_bytes + 1, &bytes, err);
+    if (r == 0 && rlm_sha256_of(rlm_buf_str(&bytes), id) < 0) {
+        r = rlm_error_nomem(err);
+    }
+    if (r == 0 && bytes.len == facts.size_bytes && strcmp(id, facts.id) != 0) {
+        r = rlm_error_set(err, RLM_E_CORRUPT,
+                          "blob %s holds something else than what was written: the file is damaged",
+                          facts.id);
+    }
+    if (r < 0 || (r = rlm_blobs_register(blobs, &facts, err)) < 0) {
         return r;
     }
     *ret_text = rlm_arena_copy(a, rlm_buf_str(&bytes));

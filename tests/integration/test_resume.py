@@ -78,12 +78,15 @@ class Resumer:
         self.run_rlmflow, self.look = run_rlmflow, look
 
     def resume(self, path, *flags, rules=None):
-        """Resumes a run: (the Run, how many requests its server got)."""
+        """Resumes a run: (the Run, how many requests its server got). Of one that is refused, (the
+        Result, 0)."""
         server = self.servers.get()
         try:
             server.reset()
             server.set_rules(story() if rules is None else rules)
             result = self.run_rlmflow("resume", path, "--base-url", server.base_url, *flags)
+            if result.code == 2:
+                return result, 0
             return self.look(result, path), len(server.requests)
         finally:
             self.servers.put(server)

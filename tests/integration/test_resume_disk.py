@@ -1,0 +1,175 @@
+"""Disks and machines that fail: a cut of the power, a full disk, a stopped process, two at once."""
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+from journal import Journal, cut
+from runs import command, descendants, go, look, mind  # noqa: F401
+from test_resume import TORTURE, Resumer, bought, resumer  # noqa: F401
+
+SEED = int(os.environ.get("RLMFLOW_SEED", random.SystemRandom().randrange(10**6)))
+PAGE = 4096
+ROOT = ["text = INPUTS['corpus'] * 3\nprint(len(text))",
+        "got = await launch_subagents([{'query': f'work {i}', 'inputs': {'part': text[i:i + 90000]}} for i in "
+        "range(3)])\nprint(got)",
+        "print('y' * 100_000)\nnote = await llm_query('about ' + text[:70000])",
+        "done(f'{len(text)} {got} {note[:5]} {len(note)}')"]
+WORK = ["n = len(INPUTS['part'])\nprint(INPUTS['part'][:70000])", "done(str(n))"]
+ANSWER = "200106 ['90000', '90000', '90000'] zzzzz 80000"
+
+
+def story():
+    return mind({"go": ROOT, "work": WORK}, query={"reply": "z" * 80_000, "chunks": 20_000,
+                                                   "ignore_max_tokens": True})
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"{i:06}\n" for i in range(9529))[:66702])
+    return f"corpus=@{path}"
+
+
+# ---- a cut of the power ----
+
+class Disk:
+    """What was durable after each sync of a run, by its log (see tests/tools/sync_log.c)."""
+
+    def __init__(self, run, log):
+        self.run, self.lines = run, log.read_text().splitlines()
+        self.now = {p.stat().st_ino: p for p in [run, *run.rglob("*")]}
+        self.journal = (run / "journal").read_bytes()
+
+    def rebuild(self, copy, n_syncs):
+        """The run as it is after so many syncs; (bytes of its journal), or None when it is not there."""
+        sizes, entries = {}, {}
+        for line in self.lines[:n_syncs]:
+            kind, inode, *rest = line.split(" ")
+            if kind == "file":
+                sizes[int(inode)] = max(sizes.get(int(inode), 0), int(rest[0]))
+            else:
+                entries[int(inode)] = dict(r.rsplit("=", 1) for r in rest)
+        inode_of = lambda path: path.stat().st_ino  # noqa: E731
+        named = entries.get(inode_of(self.run), {})
+        if self.run.name not in entries.get(inode_of(self.run.parent), {}) or "journal" not in named:
+            return None
+        copy.mkdir()
+        (copy / "blobs").mkdir()
+        for name, inode in [*named.items(), *((f"blobs/{n}", i) for n, i in entries.get(
+                int(named.get("blobs", 0)), {}).items())]:
+            path = self.now.get(int(inode))
+            if path is not None and path.is_file():
+                (copy / name).write_bytes(path.read_bytes()[:sizes.get(int(inode), 0)])
+        return (copy / "journal").stat().st_size
+
+
+@pytest.fixture(params=[("--sync",), ()], ids=["sync", "default"])
+def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
+    """A run that has ended, and what was durable when."""
+    log, rules = tmp_path / "syncs", story()
+    if not request.param:
+        for code in (ROOT[1], ROOT[2]):  # a sync follows after a second
+            rules = mind({"go": [c + "\nimport time; time.sleep(1.2)" if c == code else c for c in ROOT],
+                          "work": WORK}, query={"reply": "z" * 80_000, "chunks": 20_000,
+                                                "ignore_max_tokens": True})
+    server.set_rules(rules)
+    args, path = command(server, "--input", corpus, *request.param)
+    done = run_rlmflow(*args, env={"LD_PRELOAD": build_dir / "tests" / "tools" / "libsync_log.so",
+                                   "RLM_SYNC_LOG": log})
+    assert done.stdout == ANSWER + "\n", done.stderr
+    return Disk(path, log)
+
+
+def goes_on(resumer, copy, total, may_cut):
+    """It is resumed to the same answer; where it may be, with --cut when it is refused without."""
+    run, asked = resumer.resume(copy, "--restore", "replay", rules=story())
+    if may_cut and run.code == 2 and "--cut" in run.stderr:
+        run, asked = resumer.resume(copy, "--restore", "replay", "--cut", rules=story())
+        assert "cut" in run.stderr
+    if "has ended with an answer" in run.stderr:
+        return
+    assert run.answer == ANSWER, run.stderr
+    # Replies that the journal holds when all is over were bought once, each.
+    assert asked <= total and len(bought(copy)) == total, run.stderr
+
+
+def test_what_a_cut_of_the_power_leaves_goes_on(disk, resumer, tmp_path, run_rlmflow):
+    total = len(bought(disk.run))
+    syncs = range(1, len(disk.lines) + 1)
+    tried = []
+
+    def at(n):
+        copy = tmp_path / f"cut{n}.rlm"
+        size = disk.rebuild(copy, n)
+        if size is None or size <= 8:
+            return
+        Journal(copy)  # whole records, all of them
+        before = len(bought(copy))
+        run, asked = resumer.resume(copy, "--restore", "replay", rules=story())
+        if "has ended with an answer" not in run.stderr:
+            assert run.answer == ANSWER, (n, run.stderr)
+            assert asked == total - before, n
+        tried.append(n)
+
+    resumer.each(at, syncs if TORTURE else [n for n in syncs if n % 3 == 0 or n > len(disk.lines) - 2])
+    assert len(tried) >= 2
+
+
+def test_a_torn_page_behind_the_last_sync_is_reported_and_cut(disk, resumer, tmp_path):
+    """Some of what was written behind the last sync is there, with blobs that are not."""
+    total = len(bought(disk.run))
+
+    def at(n):
+        moments = random.Random(f"{SEED} {n}")
+        copy = tmp_path / f"torn{n}.rlm"
+        size = disk.rebuild(copy, n)
+        if size is None or size <= 8:
+            return
+        end = min(len(disk.journal), size + moments.choice([100, 3000, 9000, 40000]))
+        data = bytearray(disk.journal[:end])
+        torn = max(size, (end - 1) // PAGE * PAGE)
+        data[torn:] = bytes(len(data) - torn) if moments.random() < 0.5 else moments.randbytes(len(data) - torn)
+        (copy / "journal").write_bytes(data)
+        goes_on(resumer, copy, total, True)
+
+    syncs = range(1, len(disk.lines) + 1)
+    resumer.each(at, syncs if TORTURE else [n for n in syncs if n % 4 == 1])
+
+
+DAMAGE = {"gone": lambda path: path.unlink(), "empty": lambda path: os.truncate(path, 0),
+          "half": lambda path: os.truncate(path, path.stat().st_size // 2),
+          "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size))}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damage, run_rlmflow):
+    """Each is missed, by name, wherever its text is read; the run goes on from before the record."""
+    whole = go(story(), "--input", corpus)
+    assert whole.answer == ANSWER, whole.stderr
+    end = Journal(whole.path).records[-3].end
+    total = len(bought(whole.path))
+    read = {blob for r in Journal(whole.path).records if r.kind != "run"
+            for name, v in r.members.items() if isinstance(v, dict) and "$blob" in v
+            for blob in [v["$blob"]]}
+    ids = sorted(p.name for p in (whole.path / "blobs").iterdir() if len(p.name) == 64)
+    inputs = [i for i in ids if i not in read]
+    given = {v["$blob"] for v in Journal(whole.path).records[0]["inputs"].values()}
+    assert len(ids) >= 5 and read
+
+    def at(blob):
+        copy = cut(whole.path, tmp_path / f"{damage}{blob[:8]}.rlm", end)
+        DAMAGE[damage](copy / "blobs" / blob)
+        result = run_rlmflow("resume", copy, "--restore", "replay")
+        if damage == "zeros" and blob in inputs:
+            return  # what is only mapped is not read here
+        assert result.code == 2 and blob in result.stderr, (blob, result.stderr)
+        assert "--cut" in result.stderr, result.stderr
+        if blob not in given:  # without the run's own input nothing can go on
+            goes_on(resumer, copy, total, True)
+
+    resumer.each(at, ids)
