@@ -173,3 +173,133 @@ def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damag
             goes_on(resumer, copy, total, True)
 
     resumer.each(at, ids)
+
+
+# ---- a full disk that is freed later ----
+
+@pytest.fixture(params=["full disk", "file limit"])
+def short_of_space(request, workspace, tmp_path):
+    """short_of_space(args, path): runs the program where the run at path cannot grow far; what is on the
+    small disk is then brought to path, as if the disk had been freed."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+
+    def run(args, path, kilobytes):
+        args = list(args)
+        if request.param == "full disk":
+            args[args.index("-o") + 1] = mount / path.name
+            script = (f'mount -t tmpfs -o size={kilobytes}k none "$0" && "$@"; code=$?; '
+                      f'cp -r "$0/{path.name}" "{path}"; exit $code')
+            command, before = ["unshare", "-rm", "sh", "-c", script, mount, workspace.program], None
+        else:
+            command = [workspace.program]
+            size = kilobytes * 1024
+
+            def before():
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        return subprocess.run([*map(str, command), *map(str, args)], env=workspace.environment(),
+                              cwd=workspace.cwd, capture_output=True, timeout=60, preexec_fn=before, text=True)
+
+    return run
+
+
+PRINTS = ["x = 0", *["x += 1\nprint(str(x) * 9000)"] * 10, "done(str(x))"]
+
+
+def test_a_full_disk_that_is_freed_later(short_of_space, server, command, resumer, tmp_path):
+    rules = mind({"go": PRINTS})
+    server.set_rules(rules)
+    args, path = command(server)
+    done = short_of_space(args, path, 64)
+    assert done.returncode == 1 and "failed" in done.stderr, done.stderr
+    had = len(bought(path))
+    assert 2 <= had < 11
+    run, asked = resumer.resume(path, "--restore", "replay", rules=rules)
+    assert run.answer == "10", run.stderr
+    assert asked == 12 - had
+    assert "printed something else" not in "".join(run.seen())
+
+
+def test_a_disk_that_is_full_again_in_a_resume(short_of_space, server, command, resumer, tmp_path):
+    """A kill, then a resume that cannot write, then one that can."""
+    rules = mind({"go": PRINTS})
+    server.set_rules(rules)
+    args, path = command(server)
+    done = short_of_space(args, path, 64)
+    assert done.returncode == 1, done.stderr
+    size = (path / "journal").stat().st_size
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, size + 100))
+
+    server.reset()
+    full = subprocess.run([resumer.run_rlmflow.__self__.program, "resume", path, "--restore", "replay"],
+                          env=resumer.run_rlmflow.__self__.environment(), capture_output=True, text=True,
+                          timeout=60, preexec_fn=limit, stdin=subprocess.DEVNULL)
+    assert full.returncode == 1 and "File too large" in full.stderr, full.stderr
+    run, _ = resumer.resume(path, "--restore", "replay", rules=rules)
+    assert run.answer == "10", run.stderr
+
+
+# ---- a process that is stopped, and two at once ----
+
+@pytest.fixture
+def waiting(server, start_rlmflow, command):
+    """(process, path) of a run whose model does not answer until `server.release("later")`."""
+    server.set_rules(mind({"go": ["x = 5", "print(await llm_query('q'))", "done(str(x))"]},
+                          query={"reply": "noted", "gate": "later"}))
+    args, path = command(server)
+    process = start_rlmflow(*args)
+    end = time.monotonic() + 60
+    while len(server.requests) < 3:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.01)
+    return process, path
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["alive", "stopped"])
+def test_the_second_is_refused_and_told_who_is_first(waiting, run_rlmflow, server, stopped):
+    process, path = waiting
+    if stopped:
+        process.send_signal(signal.SIGSTOP)
+    before = (path / "journal").read_bytes()
+    second = run_rlmflow("resume", path, "--restore", "replay")
+    assert second.code == 2 or second.code == 1
+    assert f"the run {path} is in use: process {process.pid} writes it" in second.stderr, second.stderr
+    assert (path / "journal").read_bytes() == before
+    process.send_signal(signal.SIGCONT)
+    server.release("later")
+    out, err = process.communicate(timeout=60)
+    assert out == b"5\n", err
+
+
+def test_two_resumes_at_once(waiting, start_rlmflow, server):
+    process, path = waiting
+    process.kill()
+    process.communicate()
+    both = [start_rlmflow("resume", path, "--restore", "replay") for _ in range(2)]
+    pids = [p.pid for p in both]
+    end = time.monotonic() + 60
+    while all(p.poll() is None for p in both):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    server.release("later")
+    ended = [(p.communicate(timeout=60), p.returncode) for p in both]
+    first = [i for i in range(2) if ended[i][1] == 0]
+    assert len(first) == 1, ended
+    other = 1 - first[0]
+    assert ended[first[0]][0][0] == b"5\n"
+    assert f"process {pids[first[0]]} writes it".encode() in ended[other][0][1], ended[other]
+
+
+def test_a_run_and_its_workers_that_are_stopped_go_on(waiting, server):
+    process, path = waiting
+    workers = descendants(process.pid)
+    for pid in [process.pid, *workers]:
+        os.kill(pid, signal.SIGSTOP)
+    server.release("later")
+    time.sleep(0.3)  # the reply comes meanwhile
+    for pid in [*workers, process.pid]:
+        os.kill(pid, signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert out == b"5\n", err
