@@ -26,6 +26,9 @@ int rlm_agent_new(rlm_run *run,
     agent->model = rlm_flow_find_model(run->flow, graph->model);
     if (run->replay) {
         agent->past = rlm_replay_past(run, graph);
+        if (agent->past) {
+            memcpy(agent->seed, agent->past->seed, sizeof agent->seed);
+        }
     }
     int r = 0;
     if (graph->output_schema.len) {
@@ -180,6 +183,7 @@ void rlm_agent_finish(
     finish_children(agent, below);
     rlm_agent_drop(agent);
     rlm_agent_set_state(agent, RLM_AGENT_FINISHED);
+    rlm_run_poke(agent->run); /* all that are left may wait for gates */
     struct rlm_node done = {
         .type = RLM_DONE_OUTPUT,
         .result = result,

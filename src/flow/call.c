@@ -173,6 +173,7 @@ static void update_slot(struct rlm_agent *agent)
         rlm_agent_set_state(agent, agent->open_gates  ? RLM_AGENT_GATED
                                    : agent->calls.len ? RLM_AGENT_WAITING
                                                       : RLM_AGENT_RUNNING);
+        rlm_run_poke(agent->run); /* all that are left may wait for gates */
     }
 }
 

@@ -66,6 +66,7 @@ static void count(struct rlm_agent *agent, int change)
     if (agent->session) {
         rlm_session_pause(agent->session, agent->open_gates > 0);
     }
+    rlm_run_poke(agent->run); /* which looks at the clock of the run */
 }
 
 /* Its cell can go on only when a gate or a sub-agent lets it. */
