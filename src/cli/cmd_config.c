@@ -35,7 +35,12 @@ static char *shown_value(const struct option *option, const struct setting *s)
 static void put_row(const char *name, const char *value, const char *where)
 {
     char *harmless = rlm_view_text((struct rlm_str){value, strlen(value)}, NULL);
-    printf("%-20s  %-28s  %s\n", name, harmless ? harmless : "", where);
+    const char *shown = harmless ? harmless : "";
+    if (*where) {
+        printf("%-20s  %-28s  %s\n", name, shown, where);
+    } else { /* no blanks at the end of a line */
+        printf("%-20s  %s\n", name, shown);
+    }
     free(harmless);
 }
 

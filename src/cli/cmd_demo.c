@@ -1,8 +1,10 @@
 /* The demonstration: everything is real but the model, whose replies are a file (demo.script). */
 #include "cli/commands.h"
 #include "cli/drive.h"
+#include "cli/program.h"
 #include "cli/text.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +47,74 @@ static int make_model(rlm_loop *loop, rlm_model **ret_model)
     return code;
 }
 
+/* Lines to be pasted. */
+static void say_what_next(const char *run)
+{
+    char *program = program_word(), *path = text_shell_word(run);
+    text_say(
+        "\nOnly the model's replies were scripted: the code, the sub-agents, their sessions, the\n"
+        "limits and the recorded run are real.\n"
+        "  look at it          %s view %s\n"
+        "  one agent           %s view %s --agent root\n"
+        "  with a real model   export OPENAI_API_KEY=...\n"
+        "                      %s run \"On which day were most packages installed?\" \\\n"
+        "                          --input log=@/var/log/dpkg.log --model gpt-5-mini --max-cost 0.50\n"
+        "  what is missing     %s doctor",
+        program, path, program, path, program, program);
+    free(path);
+    free(program);
+}
+
+/* Whether a line of the file begins with License: */
+static bool names_a_licence(FILE *file)
+{
+    static const char word[] = "License:";
+    char *line = NULL;
+    size_t size = 0;
+    bool found = false;
+    while (!found && getline(&line, &size, file) >= 0) {
+        found = strncmp(line, word, sizeof word - 1) == 0;
+    }
+    free(line);
+    return found;
+}
+
+/* Whether there is something to count, so that nothing runs for nothing. */
+static bool has_licences(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    size_t files = 0;
+    bool found = false;
+    for (const struct dirent *entry; dir && !found && (entry = readdir(dir)) != NULL;) {
+        char *path = text_format("%s/%s/copyright", directory, entry->d_name);
+        struct stat st;
+        FILE *file = entry->d_name[0] != '.' && stat(path, &st) == 0 && S_ISREG(st.st_mode)
+                         ? fopen(path, "re")
+                         : NULL;
+        if (file) {
+            files++;
+            found = names_a_licence(file);
+            fclose(file);
+        }
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    if (!found && files) {
+        text_complain(
+            "demo: there is nothing to count: no line of the files %s/*/copyright begins with "
+            "License:",
+            directory);
+    } else if (!found) {
+        text_complain(
+            "demo: there is nothing to count: no file %s/*/copyright can be read; say rlmflow "
+            "demo DIR with such files in it",
+            directory);
+    }
+    return found;
+}
+
 static int run(struct options *o)
 {
     static const char query[] =
@@ -73,21 +143,16 @@ static int run(struct options *o)
         free(path);
         return EXIT_USAGE;
     }
+    if (!has_licences(path)) {
+        free(path);
+        return EXIT_USAGE;
+    }
     drive_block_signals();
     models_take_environment(&unused); /* no session needs keys, so none may see them */
     models_forget(&unused);
     int code = drive_run(&d);
     if (code == 0 && !options_on(o, OPT_QUIET)) {
-        text_say(
-            "\nOnly the model's replies were scripted: the code, the sub-agents, their sessions, the\n"
-            "limits and the recorded run are real.\n"
-            "  look at it          rlmflow view %s\n"
-            "  one agent           rlmflow view %s --agent root\n"
-            "  with a real model   export OPENAI_API_KEY=...\n"
-            "                      rlmflow run \"How many errors, and why?\" --input log=@FILE \\\n"
-            "                          --model gpt-5-mini --max-cost 0.50\n"
-            "  what is missing     rlmflow doctor",
-            d.path, d.path);
+        say_what_next(d.path);
     }
     free(d.path);
     free(path);

@@ -20,11 +20,18 @@
 
 enum { PROBE_MS = 10000, NEWEST_MINOR = 20, OLDEST_MINOR = 8 };
 
-static void put(bool fine, const char *what, const char *format, ...)
+enum state {
+    OK,
+    HINT, /* something optional is missing */
+    PROBLEM,
+};
+
+static void put(enum state state, const char *what, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-static void put(bool fine, const char *what, const char *format, ...)
+static void put(enum state state, const char *what, const char *format, ...)
 {
+    static const char *const words[] = {"ok", "hint", "PROBLEM"};
     va_list args;
     char *text = NULL;
     va_start(args, format);
@@ -32,7 +39,7 @@ static void put(bool fine, const char *what, const char *format, ...)
         text = NULL;
     }
     va_end(args);
-    char *line = text_format("%-8s %-14s %s", fine ? "ok" : "PROBLEM", what, text ? text : "");
+    char *line = text_format("%-8s %-14s %s", words[state], what, text ? text : "");
     text_print_lines(stdout, (struct rlm_str){line, strlen(line)});
     free(line);
     free(text);
@@ -91,22 +98,22 @@ static bool check_interpreters(const struct options *o)
     char *path = python_find(chosen), version[64];
     bool fine = path && probe(path, version, sizeof version);
     if (!path) {
-        put(false, "python", "%s is not found: install python3, or say --python PATH", chosen);
+        put(PROBLEM, "python", "%s is not found: install python3, or say --python PATH", chosen);
     } else if (!fine) {
-        put(false, "python", "%s does not run: say --python PATH of another", path);
+        put(PROBLEM, "python", "%s does not run: say --python PATH of another", path);
     } else if (!is_new_enough(version)) {
-        put(false, "python", "%s is %s, but 3.%d is needed: say --python PATH of another", path,
+        put(PROBLEM, "python", "%s is %s, but 3.%d is needed: say --python PATH of another", path,
             version, OLDEST_MINOR);
         fine = false;
     } else {
-        put(true, "python", "%s, %s (used for sessions)", path, version);
+        put(OK, "python", "%s, %s (used for sessions)", path, version);
     }
     for (int minor = NEWEST_MINOR; minor >= OLDEST_MINOR; minor--) {
         char name[32];
         snprintf(name, sizeof name, "python3.%d", minor);
         char *other = python_find(name);
         if (other && probe(other, version, sizeof version)) {
-            put(true, "python", "%s, %s", other, version);
+            put(OK, "python", "%s, %s", other, version);
         }
         free(other);
     }
@@ -120,11 +127,11 @@ static bool check_curl(bool needed)
 {
     void *library = dlopen("libcurl.so.4", RTLD_NOW);
     if (!library) {
-        put(!needed, "libcurl", "%s; models over HTTP need it: apt-get install libcurl4",
-            dlerror());
+        put(needed ? PROBLEM : HINT, "libcurl",
+            "%s; models over HTTP need it: apt-get install libcurl4", dlerror());
         return !needed;
     }
-    put(true, "libcurl", "found");
+    put(OK, "libcurl", "found");
     return true;
 }
 
@@ -159,7 +166,7 @@ check_model(const struct options *o, const struct provider_settings *p, const ch
             text_fail(err);
         }
         rlm_loop_free(loop);
-        put(false, "model", "%s cannot be used", name);
+        put(PROBLEM, "model", "%s cannot be used", name);
         return false;
     }
     if (rlm_model_check(model, checked, &a, &err) < 0) {
@@ -170,11 +177,27 @@ check_model(const struct options *o, const struct provider_settings *p, const ch
         turn(loop);
     }
     bool fine = !a.problem;
-    put(fine, "model", "%s%s%s", name, fine ? "" : ": ", fine ? "" : a.problem);
+    put(fine ? OK : PROBLEM, "model", "%s%s%s", name, fine ? "" : ": ", fine ? "" : a.problem);
     free(a.problem);
     rlm_model_free(model);
     rlm_loop_free(loop);
     return fine;
+}
+
+static void check_keys(const struct options *o, const struct provider_settings *p, const char *name)
+{
+    bool remote = name && !models_is_scripted(name);
+    struct model_place place = remote ? models_place(o, p, name) : (struct model_place){0};
+    if (remote && models_lacks_key(o, &place)) {
+        put(PROBLEM, "keys", "none for %s: set %s, or give --base-url of a local server", name,
+            place.api == RLM_API_ANTHROPIC ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY");
+    } else if (p->openai_key || p->anthropic_key) {
+        put(OK, "keys", "OPENAI_API_KEY %s, ANTHROPIC_API_KEY %s", p->openai_key ? "yes" : "no",
+            p->anthropic_key ? "yes" : "no");
+    } else {
+        put(HINT, "keys",
+            "none: set OPENAI_API_KEY or ANTHROPIC_API_KEY, unless --base-url is a local server's");
+    }
 }
 
 static bool check_models(const struct options *o)
@@ -182,13 +205,12 @@ static bool check_models(const struct options *o)
     struct provider_settings p = {0};
     const char *name = options_text(o, OPT_MODEL), *child = options_text(o, OPT_CHILD_MODEL);
     models_take_environment(&p);
-    put(true, "keys", "OPENAI_API_KEY %s, ANTHROPIC_API_KEY %s", p.openai_key ? "yes" : "no",
-        p.anthropic_key ? "yes" : "no");
+    check_keys(o, &p, name);
     bool fine = check_curl(name && !models_is_scripted(name));
     if (!name) {
-        put(false, "model",
-            "none is chosen: say --model NAME, RLMFLOW_MODEL, or model = \"NAME\" in rlmflow.toml");
-        fine = false;
+        put(HINT, "model",
+            "none is chosen: say --model NAME with each run, or set RLMFLOW_MODEL, or model = \"NAME\" "
+            "in rlmflow.toml");
     } else {
         fine = check_model(o, &p, name) && fine;
         fine = (!child || strcmp(child, name) == 0 || check_model(o, &p, child)) && fine;
@@ -216,17 +238,17 @@ static bool check_state(void)
 {
     char *directory = kept_directory();
     if (!directory) {
-        put(false, "state", "neither XDG_STATE_HOME nor HOME is set: say -o PATH with each run");
+        put(PROBLEM, "state", "neither XDG_STATE_HOME nor HOME is set: say -o PATH with each run");
         return false;
     }
     bool fine = is_writable(directory);
-    put(fine, "state", "%s is %s", directory,
+    put(fine ? OK : PROBLEM, "state", "%s is %s", directory,
         fine ? "writable" : "not writable: set XDG_STATE_HOME, or say -o PATH with each run");
     struct kept_sum sum;
     char size[32];
     kept_measure(&sum);
     units_format_size(sum.bytes, size, sizeof size);
-    put(true, "kept runs", "%zu, %s", sum.runs, size);
+    put(OK, "kept runs", "%zu, %s", sum.runs, size);
     free(sum.largest);
     free(directory);
     return fine;
@@ -235,7 +257,7 @@ static bool check_state(void)
 static int run(struct options *o)
 {
     bool fine = check_interpreters(o);
-    put(true, "runtime", "subprocess: no isolation, agent code can do what you can do");
+    put(OK, "runtime", "subprocess: no isolation, agent code can do what you can do");
     fine = check_models(o) && fine;
     fine = check_state() && fine;
     return fine ? 0 : EXIT_FAILED;
@@ -247,7 +269,10 @@ const struct command cmd_doctor = {
     .summary = "Checks interpreters, models and directories, and says what is missing.",
     .usage = "[FLAG]...",
     .description =
-        "Exit code 1 when a run could not work. Each configured model is asked whether it is there.\n",
+        "Each line is ok, a hint (something that is optional, or can be said with each run, is not set) or\n"
+        "a PROBLEM. Each configured model is asked whether it is there.\n"
+        "\n"
+        "Exit codes: 0 without a PROBLEM, else 1; 2 bad usage.\n",
     .example = "  rlmflow doctor --model gpt-5-mini\n",
     .run = run,
 };

@@ -112,7 +112,8 @@ const struct command cmd_run = {
         "Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY; a local server needs none. Every flag but\n"
         "those of a single run can stand in the environment (RLMFLOW_MAX_DEPTH=3) or in rlmflow.toml\n"
         "(max_depth = 3). Numbers take k and M, times ms, s, m and h, sizes k, m and g.\n",
-    .example = "  rlmflow run \"Which host has most errors?\" --input log=@/var/log/syslog \\\n"
+    .example = "  rlmflow run \"On which day were most packages installed?\" \\\n"
+               "      --input log=@/var/log/dpkg.log \\\n"
                "      --model gpt-5-mini --max-cost 0.50 --max-time 10m\n",
     .min_arguments = 1,
     .max_arguments = 1,

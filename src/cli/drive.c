@@ -5,6 +5,7 @@
 #include "cli/kept.h"
 #include "cli/live.h"
 #include "cli/output.h"
+#include "cli/program.h"
 #include "cli/python.h"
 #include "cli/text.h"
 #include "cli/units.h"
@@ -441,6 +442,16 @@ static void print_summary(struct machine *m, bool kept)
     }
 }
 
+/* To be pasted. */
+static char *run_command(const char *command, const char *path)
+{
+    char *program = program_word(), *word = text_shell_word(path);
+    char *text = text_format("%s %s %s", program, command, word);
+    free(program);
+    free(word);
+    return text;
+}
+
 static int exit_code(struct machine *m)
 {
     const char *reason = rlm_run_reason(m->run), *message = rlm_run_message(m->run);
@@ -450,16 +461,20 @@ static int exit_code(struct machine *m)
     /* Of a reader that has gone nothing is said: it may have wanted only the first lines. */
     const char *problem = m->stdout_gone ? output_problem() : NULL;
     if (problem && root) {
-        text_complain("%s stands in the run: rlmflow view %s",
-                      answered ? "the answer" : "what was not printed", m->d->path);
+        char *command = run_command("view", m->d->path);
+        text_complain("%s stands in the run: %s",
+                      answered ? "the answer" : "what was not printed", command);
+        free(command);
     }
     if (answered) {
         return m->stdout_gone ? EXIT_FAILED : EXIT_ANSWERED;
     }
     if (m->interrupted) {
-        text_complain(root ? "interrupted; go on with: rlmflow resume %s"
+        char *shown = root ? run_command("resume", m->d->path) : text_copy(m->d->path);
+        text_complain(root ? "interrupted; go on with: %s"
                            : "interrupted while the inputs were taken in; %s is not kept",
-                      m->d->path);
+                      shown);
+        free(shown);
         return EXIT_INTERRUPTED;
     }
     if (m->stdout_gone && !problem) {

@@ -19,7 +19,7 @@ static void print_overview(FILE *to)
     for (size_t i = 0; i < N_COMMANDS; i++) {
         char line[80];
         snprintf(line, sizeof line, "%s %s", commands[i]->name, commands[i]->usage);
-        fprintf(to, "  rlmflow %-22s %s\n", line, commands[i]->summary);
+        options_print_summary(to, line, commands[i]->summary);
     }
     fprintf(to, "\nExample, without a model or a key:\n  rlmflow demo\n"
                 "\n`rlmflow COMMAND --help` lists the flags of a command.\n");

@@ -120,6 +120,21 @@ static int find_price(const struct options *o, const char *name, struct rlm_pric
     return 0;
 }
 
+bool models_lacks_key(const struct options *o, const struct model_place *place)
+{
+    char **headers = o->settings[OPT_HEADER].values;
+    for (size_t i = 0; headers && headers[i]; i++) {
+        char *name = text_format("%.*s", (int)strcspn(headers[i], "="), headers[i]);
+        bool proof =
+            strcasestr(name, "auth") || strcasestr(name, "key") || strcasestr(name, "token");
+        free(name);
+        if (proof) {
+            return false;
+        }
+    }
+    return !place->key && !place->base_url;
+}
+
 int models_new(rlm_loop *loop,
                const struct options *o,
                const struct provider_settings *p,
@@ -133,6 +148,13 @@ int models_new(rlm_loop *loop,
         return rlm_model_new_scripted(loop, name + 7, ret_model, &err) < 0 ? text_fail(err) : 0;
     }
     struct model_place place = models_place(o, p, name);
+    if (models_lacks_key(o, &place)) {
+        bool anthropic = place.api == RLM_API_ANTHROPIC;
+        text_complain("no key for %s: set %s, or give --base-url URL of a local server",
+                      anthropic ? "api.anthropic.com" : "api.openai.com",
+                      anthropic ? "ANTHROPIC_API_KEY" : "OPENAI_API_KEY");
+        return EXIT_USAGE;
+    }
     m.api = place.api;
     m.name = name;
     m.base_url = place.base_url;

@@ -30,6 +30,9 @@ struct model_place {
 struct model_place
 models_place(const struct options *o, const struct provider_settings *p, const char *name);
 
+/* True when the provider's own server would be asked without anything that proves who asks. */
+bool models_lacks_key(const struct options *o, const struct model_place *place);
+
 /* Makes a model. 0, or an exit code after a complaint. */
 int models_new(rlm_loop *loop,
                const struct options *o,

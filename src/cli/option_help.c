@@ -2,15 +2,33 @@
 #include "cli/options.h"
 
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-enum { HELP_COLUMN = 30, WIDTH = 100 };
+enum { HELP_COLUMN = 30, NARROWEST = 60, WIDEST = 120, USUAL = 80 };
 
-static void put_wrapped(FILE *to, const char *text, int column)
+/* Of the terminal; wider lines are hard to read. */
+static int columns_of(FILE *to)
 {
-    int at = column;
-    while (*text) {
-        int len = (int)strcspn(text, " ");
-        if (at > column && at + 1 + len > WIDTH) {
+    struct winsize size = {0};
+    int fd = to == stdout ? STDOUT_FILENO
+                          : STDERR_FILENO; /* the streams have no descriptor (output.c) */
+    bool known = isatty(fd) && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col;
+    int columns = known ? size.ws_col : USUAL;
+    return columns < NARROWEST ? NARROWEST : columns > WIDEST ? WIDEST : columns;
+}
+
+/* The first `n` bytes, with ends of lines as blanks. */
+static void put_words(FILE *to, const char *text, size_t n, int column)
+{
+    int at = column, columns = columns_of(to);
+    const char *end = text + n;
+    while (text < end) {
+        int len = (int)strcspn(text, " \n");
+        if (text + len > end) {
+            len = (int)(end - text);
+        }
+        if (at > column && at + 1 + len > columns) {
             fprintf(to, "\n%*s", column, "");
             at = column;
         } else if (at > column) {
@@ -20,9 +38,28 @@ static void put_wrapped(FILE *to, const char *text, int column)
         fwrite(text, 1, (size_t)len, to);
         at += len;
         text += len;
-        text += strspn(text, " ");
+        text += strspn(text, " \n");
     }
     fputc('\n', to);
+}
+
+static void put_wrapped(FILE *to, const char *text, int column)
+{
+    put_words(to, text, strlen(text), column);
+}
+
+/* Paragraphs with empty lines between them; the lines of each are filled anew. */
+static void put_paragraphs(FILE *to, const char *text)
+{
+    while (*text) {
+        const char *end = strstr(text, "\n\n");
+        size_t n = end ? (size_t)(end - text) : strlen(text);
+        put_words(to, text, n, 0);
+        if (end) {
+            fputc('\n', to);
+        }
+        text += end ? n + 2 : n;
+    }
 }
 
 static void put_option(FILE *to, const struct option *option)
@@ -42,12 +79,22 @@ static void put_option(FILE *to, const struct option *option)
     put_wrapped(to, help, HELP_COLUMN);
 }
 
+void options_print_summary(FILE *to, const char *usage, const char *summary)
+{
+    fprintf(to, "  rlmflow %-*s", HELP_COLUMN - 10, usage);
+    if (strlen(usage) + 1 > HELP_COLUMN - 10) {
+        fprintf(to, "\n%*s", HELP_COLUMN, "");
+    }
+    put_wrapped(to, summary, HELP_COLUMN);
+}
+
 void options_print_help(FILE *to, const struct command *command)
 {
     fprintf(to, "rlmflow %s%s%s\n\n", command->name, *command->usage ? " " : "", command->usage);
     put_wrapped(to, command->summary, 0);
     if (command->description) {
-        fprintf(to, "\n%s", command->description);
+        fputc('\n', to);
+        put_paragraphs(to, command->description);
     }
     fprintf(to, "\nExample:\n%s", command->example);
     const char *group = "";

@@ -285,17 +285,65 @@ char *options_take_variable(const char *name)
     return copy;
 }
 
+static char *variable_name(const char *option)
+{
+    char *name = text_format("RLMFLOW_%s", option);
+    for (char *c = name; *c; c++) {
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    }
+    return name;
+}
+
+static bool is_variable(const char *name, size_t len)
+{
+    bool found = false;
+    for (size_t i = 0; i < OPT_COUNT && !found; i++) {
+        char *known = variable_name(option_table[i].name);
+        found =
+            !option_table[i].only_flag && strlen(known) == len && strncmp(known, name, len) == 0;
+        free(known);
+    }
+    return found;
+}
+
+/* A name near a setting's is a misspelt one. What is far from all belongs to something else. */
+static void warn_of_misspelt_variables(void)
+{
+    static const char prefix[] = "RLMFLOW_";
+    enum { PREFIX = sizeof prefix - 1 };
+    for (char **v = environ; v && *v; v++) {
+        size_t len = strcspn(*v, "=");
+        if (strncmp(*v, prefix, PREFIX) != 0 || is_variable(*v, len)) {
+            continue;
+        }
+        char *word = text_format("%.*s", (int)(len - PREFIX), *v + PREFIX);
+        for (char *c = word; *c; c++) {
+            *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
+        }
+        const char *near = nearest_option(word, 0, true);
+        for (size_t i = 0; i < OPT_COUNT && !near && strlen(word) > 3; i++) {
+            bool part = !option_table[i].only_flag && strstr(option_table[i].name, word);
+            near = part ? option_table[i].name : NULL;
+        }
+        if (near) {
+            char *meant = variable_name(near);
+            text_complain("warning: there is no setting %.*s; did you mean %s?", (int)len, *v,
+                          meant);
+            free(meant);
+        }
+        free(word);
+    }
+}
+
 static int use_environment(struct options *o)
 {
+    warn_of_misspelt_variables();
     for (size_t i = 0; i < OPT_COUNT; i++) {
         const struct option *option = &option_table[i];
-        char name[64];
-        size_t n = (size_t)snprintf(name, sizeof name, "RLMFLOW_%s", option->name);
-        for (size_t k = 0; k < n; k++) {
-            name[k] = name[k] == '-' ? '_' : (char)toupper((unsigned char)name[k]);
-        }
+        char *name = variable_name(option->name);
         const char *there = option->only_flag ? NULL : getenv(name);
         if (!there || !*there) {
+            free(name);
             continue;
         }
         char *value = is_hidden(option, there) ? options_take_variable(name) : text_copy(there);
@@ -306,6 +354,7 @@ static int use_environment(struct options *o)
                                           : NULL;
         } while (rest && !wrong);
         free(value);
+        free(name);
         if (wrong) {
             text_complain("%s", wrong);
             free(wrong);

@@ -171,7 +171,10 @@ char *options_kept(const struct options *o);
 /* Takes them from a run. 0, or an exit code after a complaint. */
 int options_take_kept(struct options *o, const char *run);
 
+/* All help is wrapped at the width of the terminal, or at 80 columns. */
 void options_print_help(FILE *to, const struct command *command);
+/* One command in the list of all. */
+void options_print_summary(FILE *to, const char *usage, const char *summary);
 /* The name among `n` that is nearest to `word`, or NULL when none is near. */
 const char *options_nearest(const char *word, const char *const *names, size_t n);
 

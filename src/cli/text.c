@@ -41,6 +41,28 @@ char *text_format(const char *format, ...)
     return text;
 }
 
+char *text_shell_word(const char *word)
+{
+    char *text = NULL;
+    size_t len;
+    if (*word && !word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                    "0123456789%+,-./:=@_")]) {
+        return text_copy(word);
+    }
+    FILE *out = text_stream(&text, &len);
+    fputc('\'', out);
+    for (; *word; word++) {
+        if (*word == '\'') {
+            fputs("'\\''", out);
+        } else {
+            fputc(*word, out);
+        }
+    }
+    fputc('\'', out);
+    fclose(out);
+    return text;
+}
+
 FILE *text_stream(char **ret_text, size_t *ret_len)
 {
     return or_end(open_memstream(ret_text, ret_len));

@@ -19,6 +19,8 @@ char *text_copy(const char *text);
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A stream into memory, as open_memstream. */
 FILE *text_stream(char **ret_text, size_t *ret_len);
+/* A word as a shell takes it, quoted if it has to be. */
+char *text_shell_word(const char *word);
 /* Appends to a NULL-terminated list; takes the text. */
 void text_list_add(char ***list, char *take_text);
 /* Frees a list with its texts, which are wiped: some are secrets. */

@@ -1,5 +1,6 @@
 """rlmflow demo: a genuine run, whose counts are those of grep and sort."""
 
+import os
 import re
 import subprocess
 
@@ -48,11 +49,11 @@ def test_the_answer_is_what_grep_and_sort_say(run_rlmflow, folder):
 
 def test_the_files_of_this_machine_are_counted(run_rlmflow):
     r = run_rlmflow("demo", "--quiet", timeout=300)
-    assert r.code == 0, r.stderr
     expected = counted("/usr/share/doc")
     if not expected:
-        assert "nothing to count" in r.stdout or "no line" in r.stdout
+        assert r.code == 2 and "nothing to count" in r.stderr
         return
+    assert r.code == 0, r.stderr
     total, files, names, rows = answer(r.stdout)
     assert (total, names) == (sum(expected.values()), len(expected))
     others = [name for name in rows if re.fullmatch(r"\d+ others", name)]
@@ -71,14 +72,35 @@ def test_the_run_is_genuine(run_rlmflow, folder, tmp_path):
     assert "files, " in r.stdout and "#3 exec_output" in r.stdout
 
 
-def test_a_directory_without_such_files_gets_a_clear_answer(run_rlmflow, tmp_path):
+def test_nothing_to_count_is_a_usage_error_before_anything_runs(run_rlmflow, workspace, tmp_path):
     (tmp_path / "empty").mkdir()
-    r = run_rlmflow("demo", tmp_path / "empty")
-    assert r.code == 0 and "nothing to count" in r.stdout
     (tmp_path / "bare" / "p").mkdir(parents=True)
-    (tmp_path / "bare" / "p" / "copyright").write_text("free\n")
-    r = run_rlmflow("demo", tmp_path / "bare")
-    assert r.code == 0 and "no line of them begins with License:" in r.stdout
+    (tmp_path / "bare" / "p" / "copyright").write_text("free\nno License: here")
+    for name, why in (("empty", "can be read"), ("bare", "begins with License:")):
+        r = run_rlmflow("demo", tmp_path / name)
+        assert (r.code, r.stdout) == (2, "")
+        assert "nothing to count" in r.stderr and why in r.stderr
+        assert len(r.stderr.splitlines()) == 1
+    assert not any(workspace.state.iterdir())
+
+
+def test_the_hints_can_be_pasted(workspace, folder, tmp_path):
+    """Whether the program is found in PATH or not, and with blanks in the paths."""
+    places = [(workspace.program, {}), (os.path.relpath(workspace.program, workspace.cwd), {}),
+              ("rlmflow", {"PATH": f"{workspace.program.parent}:/usr/bin:/bin"})]
+    for i, (word, env) in enumerate(places):
+        env = workspace.environment(env)
+        kept = tmp_path / f"a run {i}"
+        r = subprocess.run(["/bin/sh", "-c", '"$0" demo "$1" -o "$2"', word, folder, kept], env=env,
+                           cwd=workspace.cwd, capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        look, one = (line.split("  ")[-1].strip() for line in r.stderr.splitlines()
+                     if line.startswith(("  look at it", "  one agent")))
+        assert look.startswith(f"{word} view ")
+        for command, expected in ((look, "share1"), (one, "user_query")):
+            r = subprocess.run(["/bin/sh", "-c", command], env=env, cwd=workspace.cwd, capture_output=True,
+                               text=True)
+            assert r.returncode == 0 and expected in r.stdout, command + r.stderr
 
 
 def test_what_is_no_directory_is_a_usage_error(run_rlmflow):

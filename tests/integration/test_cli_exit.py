@@ -61,7 +61,7 @@ def test_what_the_user_gave_is_refused_with_2(run_rlmflow, scripted_model, works
     words = [word.replace("P", str(places), 1) if "P/" in word or word == "P" else word
              for word in flags.split()]
     model = [] if "--model" in words else ["--model", scripted_model(says("done('ran')"))]
-    r = run_rlmflow("run", "go", *model, *words, "--max-time", "20s")
+    r = run_rlmflow("run", "go", *model, *words, "--max-time", "20s", env={"OPENAI_API_KEY": "k"})
     assert (r.code, r.stdout) == (2, ""), r.stderr
     assert named.replace("P", str(places), 1) in r.stderr, r.stderr
     kept = workspace.state / "rlmflow" / "runs"

@@ -1,9 +1,12 @@
 """Flags, environment, rlmflow.toml, help, and what `config` and `doctor` say."""
 
+import fcntl
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
+import termios
 
 import pytest
 from program import script_text
@@ -38,15 +41,35 @@ def test_every_command_has_help_with_an_example(run_rlmflow, command):
     r = run_rlmflow(command, "--help")
     assert r.code == 0 and r.stderr == ""
     assert f"Example:\n  " in r.stdout and f"rlmflow {command}" in r.stdout
-    assert max(map(len, r.stdout.splitlines())) <= 110
+    assert max(map(len, r.stdout.splitlines())) <= 80
     assert run_rlmflow("help", command).stdout == r.stdout
 
 
 def test_help_lists_the_commands_and_no_command_is_a_usage_error(run_rlmflow):
     r = run_rlmflow("--help")
     assert r.code == 0 and all(f"rlmflow {c}" in r.stdout for c in COMMANDS)
+    assert max(map(len, r.stdout.splitlines())) <= 80
     r = run_rlmflow()
     assert (r.code, r.stdout) == (2, "") and "rlmflow demo" in r.stderr
+
+
+@pytest.mark.parametrize("columns, widest", [(70, 70), (100, 100), (300, 120), (20, 60)])
+def test_help_is_as_wide_as_the_terminal(workspace, columns, widest):
+    leader, follower = os.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    process = subprocess.Popen([workspace.program, "doctor", "--help"], stdin=subprocess.DEVNULL,
+                               stdout=follower, env=workspace.environment())
+    os.close(follower)
+    text = b""
+    try:
+        while more := os.read(leader, 4096):
+            text += more
+    except OSError:  # nobody writes any more
+        pass
+    os.close(leader)
+    assert process.wait() == 0
+    lines = text.decode().split("\r\n")
+    assert widest - 15 <= max(map(len, lines)) <= widest
 
 
 def test_version(run_rlmflow):
@@ -120,6 +143,29 @@ def test_flags_come_before_environment_before_file_before_defaults(config, works
     assert rows["max-iters"] == ("6", "RLMFLOW_MAX_ITERS")
     assert rows["workers"] == ("3", "./rlmflow.toml:4")
     assert rows["max-agents"] == ("1000", "default")
+
+
+@pytest.mark.parametrize("wrong, meant", [
+    ("RLMFLOW_MAXDEPTH", "RLMFLOW_MAX_DEPTH"), ("RLMFLOW_MODLE", "RLMFLOW_MODEL"),
+    ("RLMFLOW_MAX_BUGDET", "RLMFLOW_MAX_BUDGET"), ("RLMFLOW_DEPTH", "RLMFLOW_MAX_DEPTH"),
+])
+def test_a_misspelt_variable_gets_a_warning_with_the_nearest_name(run_rlmflow, wrong, meant):
+    r = run_rlmflow("config", env={wrong: "3"})
+    assert r.code == 0
+    assert r.stderr == f"rlmflow: warning: there is no setting {wrong}; did you mean {meant}?\n"
+
+
+def test_variables_that_are_no_settings_get_no_warning(run_rlmflow):
+    """Those of a session are seen by a program that agent code starts."""
+    r = run_rlmflow("config", env={
+        "RLMFLOW_AGENT_ID": "root.a", "RLMFLOW_AGENT_DEPTH": "1", "RLMFLOW_PARENT_AGENT_ID": "root",
+        "RLMFLOW_IS_ROOT": "0", "RLMFLOW_MAX_DEPTH": "2", "RLMFLOW_SOMETHING_ELSE": "x"})
+    assert (r.code, r.stderr) == (0, "")
+
+
+def test_config_has_no_blanks_at_the_end_of_its_lines(run_rlmflow):
+    lines = run_rlmflow("config").stdout.splitlines()
+    assert len(lines) > 30 and not [line for line in lines if line != line.rstrip()]
 
 
 def test_the_file_of_the_configuration_directory_is_read_when_there_is_none_here(config, workspace):
@@ -253,7 +299,11 @@ def test_doctor_passes_when_a_run_would_work(run_rlmflow, scripted_model, server
 
 def test_doctor_names_what_is_missing(run_rlmflow, workspace, make_server):
     r = run_rlmflow("doctor")
-    assert r.code == 1 and "--model NAME" in r.stdout
+    assert r.code == 0 and "PROBLEM" not in r.stdout
+    assert "hint     model" in r.stdout and "--model NAME" in r.stdout and "hint     keys" in r.stdout
+    for model, key in (("gpt-5-mini", "OPENAI_API_KEY"), ("claude-sonnet-4-5", "ANTHROPIC_API_KEY")):
+        r = run_rlmflow("doctor", "--model", model)
+        assert r.code == 1 and f"PROBLEM  keys           none for {model}: set {key}" in r.stdout
     r = run_rlmflow("doctor", "--model", "tiny", "--base-url", "http://127.0.0.1:9/v1")
     assert r.code == 1 and "127.0.0.1:9" in r.stdout
     strict = make_server(keys=["right"])

@@ -70,12 +70,12 @@ def test_with_sigpipe_ignored_a_reader_that_has_gone_is_an_error(into, kept):
 
 @pytest.mark.parametrize("how", ["closed", "full"])
 @pytest.mark.parametrize("flags", [[], ["--json"], ["-q"]])
-def test_an_answer_that_cannot_be_printed_is_found_in_the_run(into, run_rlmflow, scripted_model, tmp_path,
-                                                              how, flags):
+def test_an_answer_that_cannot_be_printed_is_found_in_the_run(into, run_rlmflow, workspace, scripted_model,
+                                                              tmp_path, how, flags):
     path = tmp_path / "run.rlm"
     code, err = into(how, "run", "go", "--model", scripted_model(FAMILY), "-o", path, *flags)
     assert code == 1 and "writing to stdout: " in err
-    assert f"the answer stands in the run: rlmflow view {path}" in err
+    assert f"the answer stands in the run: {workspace.program} view {path}" in err
     assert run_rlmflow("view", path).stdout.endswith("\nA+B\n")
 
 

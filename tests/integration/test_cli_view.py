@@ -38,6 +38,21 @@ def test_an_agent_and_a_node_can_be_seen(run_rlmflow, family):
     assert {json.loads(line)["agent_id"] for line in r.stdout.splitlines()} == {"root.a"}
 
 
+def test_an_agent_is_found_by_its_last_part_if_that_is_unique(run_rlmflow, scripted_model, tmp_path):
+    launch = cell('r = await launch_subagents([{"query": "x", "name": "low"}])\ndone(r[0])')
+    model = scripted_model([
+        ({"agent": "root", "turn": 1}, cell(
+            'await launch_subagents([{"query": "x", "name": "a"}, {"query": "x", "name": "b"}])\ndone("top")')),
+        ({"agent": "root.a"}, launch), ({"agent": "root.b"}, launch), ({}, cell('done("deep")'))])
+    path = tmp_path / "deep.rlm"
+    assert run_rlmflow("run", "go", "--model", model, "-o", path).code == 0
+    assert run_rlmflow("view", path, "--agent", "b").stdout == run_rlmflow("view", path, "--agent", "root.b").stdout
+    assert run_rlmflow("view", path, "--agent", "root.b.low").code == 0
+    for name in ("low", "b.low", "oot"):  # two end in "low"
+        r = run_rlmflow("view", path, "--agent", name)
+        assert (r.code, r.stdout) == (2, "") and f'"{name}"' in r.stderr
+
+
 def test_usage_is_listed_by_agent_and_turn(run_rlmflow, family):
     r = run_rlmflow("view", family, "--usage")
     assert r.code == 0 and re.search(r"^ +3 .*all agents$", r.stdout, re.M)
