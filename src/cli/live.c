@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { REDRAW_MS = 100, CLOCK_MS = 1000, PLAIN_COLUMNS = 160, NOTICE_COLUMNS = 4000 };
+enum { REDRAW_MS = 100, CLOCK_MS = 1000, PLAIN_COLUMNS = 120, NOTICE_COLUMNS = 4000 };
 
 struct live {
     bool quiet;

@@ -18,6 +18,29 @@ static void put_titled(struct rlm_plain *p, const char *title, rlm_str text)
     }
 }
 
+/* A reply without the lines that fence its code, which say nothing on one line. */
+static void put_reply(struct rlm_plain *p, rlm_str text)
+{
+    rlm_str rest = excerpt(text);
+    bool shown = false;
+    for (size_t start = 0; start < rest.len && !p->full;) {
+        const char *newline = memchr(rest.ptr + start, '\n', rest.len - start);
+        size_t end = newline ? (size_t)(newline - rest.ptr) : rest.len;
+        rlm_str line = rlm_str_sub(rest, start, end);
+        bool fence =
+            line.len >= 3 && (memcmp(line.ptr, "```", 3) == 0 || memcmp(line.ptr, "~~~", 3) == 0);
+        if (line.len && !fence) {
+            rlm_plain_puts(p, shown ? " " : " out: ");
+            rlm_plain_put(p, line);
+            shown = true;
+        }
+        start = end + 1;
+    }
+    if (!shown) {
+        rlm_plain_puts(p, " out");
+    }
+}
+
 static void put_agents(struct rlm_plain *p, const char *what, const struct rlm_node *node)
 {
     rlm_plain_putf(p, "%s %zu sub-agent%s", what, node->n_agents, node->n_agents == 1 ? "" : "s");
@@ -34,7 +57,7 @@ static void put_node(struct rlm_plain *p, const rlm_graph *g, const struct rlm_n
         rlm_plain_count(p, node->usage.input_tokens);
         rlm_plain_puts(p, " tokens in, ");
         rlm_plain_count(p, node->usage.output_tokens);
-        put_titled(p, " out", node->content);
+        put_reply(p, node->content);
         break;
     case RLM_EXEC_ACTION:
         put_titled(p, "runs", node->code);
