@@ -35,5 +35,6 @@ int main(int argc, char **argv)
     }
     struct rlm_str answer = rlm_run_answer(run);
     printf("%s: %.*s %s\n", rlm_run_reason(run), (int)answer.len, answer.ptr, rlm_run_message(run));
-    return rlm_run_free(run), 0; /* and, in a longer program, flow, runtime, model and loop */
+    int failed = strcmp(rlm_run_reason(run), "answered") != 0;
+    return rlm_run_free(run), failed; /* and, in a longer program, flow, runtime, model and loop */
 }

@@ -42,8 +42,8 @@ def test_minimal_runs_a_script(minimal, scripted_model, tmp_path):
 def test_minimal_says_what_is_wrong(minimal, scripted_model, server, tmp_path):
     assert "usage: minimal" in minimal().stderr and minimal().returncode == 2
     r = minimal("Turn it.", tmp_path / "missing", scripted_model(says("done(1)")))
-    assert "missing" in r.stdout + r.stderr and "answered" not in r.stdout
+    assert "missing" in r.stdout + r.stderr and "answered" not in r.stdout and r.returncode == 1
     (tmp_path / "file").write_text("x")
     server.set_rules([{"status": 401}])
     r = minimal("Turn it.", tmp_path / "file", "m", env={"OPENAI_BASE_URL": server.base_url})
-    assert r.stdout.startswith("failed:") and "401" in r.stdout
+    assert r.stdout.startswith("failed:") and "401" in r.stdout and r.returncode == 1
