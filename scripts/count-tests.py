@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """count-tests.py JUNIT_FILE...: adds up the results of test runs and prints "N passed, N failed".
 
-A test that was skipped counts as failed: one that cannot run here has to say so by failing. A file that
-is missing or broken is one failure. Exits with 1 when something failed.
+A test that was skipped counts as failed: one that cannot run here has to say so by failing. One that
+failed more than once (in its body and in what cleans up after it) counts once. A file that is missing or
+broken is one failure. Exits with 1 when something failed.
 """
 
 import sys
@@ -15,15 +16,16 @@ def count(path):
         root = ElementTree.parse(path).getroot()
     except (OSError, ElementTree.ParseError) as exc:
         return 0, [f"{path}: {exc}"]
-    passed, failed = 0, []
+    passed, failed = [], {}
     for case in root.iter("testcase"):
+        name = f"{case.get('classname', '')} {case.get('name', '')}".strip()
         if any(case.find(kind) is not None for kind in ("failure", "error", "skipped")):
-            failed.append(f"{case.get('classname', '')} {case.get('name', '')}".strip())
+            failed[name] = None
         else:
-            passed += 1
-    if passed == 0 and not failed:
-        failed.append(f"{path}: no test ran")
-    return passed, failed
+            passed.append(name)
+    if not passed and not failed:
+        failed[f"{path}: no test ran"] = None
+    return sum(name not in failed for name in passed), list(failed)
 
 
 def main():
