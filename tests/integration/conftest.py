@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from program import Workspace, become_subreaper, script_text  # noqa: E402
+from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
 from server import ModelServer  # noqa: E402
 from workers import interpreters  # noqa: E402
 
@@ -23,6 +23,7 @@ OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are fo
 
 def pytest_configure(config):
     become_subreaper()
+    reset_signals()
 
 
 def pytest_terminal_summary(terminalreporter):

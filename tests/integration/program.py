@@ -45,6 +45,14 @@ def script_text(replies):
     return "\n".join(lines) + "\n"
 
 
+def reset_signals():
+    """What a shell had this process ignore (SIGINT and SIGQUIT of a job in the background), its children
+    would ignore too; a handler of Python's becomes the default in them."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 def become_subreaper():
     """Orphans among our descendants become our children from now on."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,6 +1,7 @@
 """The harness itself: it must see what a run leaves behind. The program here is a stand-in."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,9 @@ if what == "leave-unmarked":
                      stderr=subprocess.DEVNULL)
 if what == "leave-file":
     open(os.path.join(os.environ["TMPDIR"], "left"), "w").close()
+if what == "ignored":
+    ignored = int(open("/proc/self/status").read().split("SigIgn:")[1].split()[0], 16)
+    print([n for n in (2, 3) if ignored >> (n - 1) & 1])
 if what == "hang":
     print("before", flush=True); subprocess.run(["sleep", "1000"])
 """
@@ -44,7 +48,7 @@ def run_inner(tmp_path):
     (build / "rlmflow").write_text(STAND_IN)
     (build / "rlmflow").chmod(0o755)
 
-    def run(body):
+    def run(body, before=None):
         folder = tmp_path / "inner"
         folder.mkdir()
         (folder / "test_inner.py").write_text(
@@ -54,7 +58,7 @@ def run_inner(tmp_path):
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "conftest",
              str(folder)],
             env={**os.environ, "RLMFLOW_BUILD": str(build), "PYTHONPATH": str(HERE)}, cwd=folder,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=before)
         return done.returncode, done.stdout
 
     return run
@@ -93,6 +97,16 @@ def test_whole_family_left_is_found(run_inner):
     for pid in pids:
         link = Path(f"/proc/{pid}/exe")
         assert not link.exists() or "sleep" not in os.readlink(link)
+
+
+def test_signals_that_the_caller_ignores_reach_the_program(run_inner):
+    """A shell's job in the background ignores SIGINT and SIGQUIT."""
+    def ignore():
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_IGN)
+
+    code, output = run_inner("r = run_rlmflow('ignored'); assert r.stdout == '[]\\n', r", ignore)
+    assert code == 0, output
 
 
 def test_left_file_fails_the_test(run_inner):
