@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
+import chromium  # noqa: E402
 from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
 from server import ModelServer  # noqa: E402
 from workers import interpreters  # noqa: E402
@@ -41,6 +42,8 @@ def pytest_terminal_summary(terminalreporter):
         sorted(versions.items(), key=lambda v: [int(n) for n in v[0].split(".")])))
     if missing:
         terminalreporter.write_line(f"workers were NOT tested with Python {', '.join(missing)}: not installed here")
+    if not chromium.find():
+        terminalreporter.write_line("the page of view --html was NOT tested in a browser: Chromium is not installed here")
 
 
 @pytest.fixture(scope="session")

@@ -301,9 +301,11 @@
     return row;
   }
   function layTree() {
+    const there = $('tree').contains(document.activeElement);
     rows = agents.map((_, a) => a).filter(isShown);
     $('tree').replaceChildren(...rows.map(makeRow));
     markTree();
+    if (there) rowOf(focused)?.focus();
   }
   function rowOf(a) {
     return $('tree').children[rows.indexOf(a)];
