@@ -8,8 +8,9 @@ TORTURE_STEP := 1
 SOAK_RUNS := 200
 BENCHES := version exec journal streams engine
 MESON_OPTIONS :=
+PREFIX := /usr/local
 
-.PHONY: all deps build demo check bench fuzz torture soak install clean
+.PHONY: all deps build demo check bench fuzz torture soak install uninstall clean
 all: build
 
 deps:
@@ -22,7 +23,11 @@ build: deps
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
 	@ninja -C $(BUILD)
 
-demo: build
+# Only the program, and what building it says only when that fails.
+demo: deps
+	@log=$$(mktemp); echo "building the program"; \
+	{ $(MAKE) --no-print-directory $(BUILD)/build.ninja && ninja -C $(BUILD) rlmflow; } >$$log 2>&1 || \
+		{ cat $$log >&2; rm -f $$log; exit 1; }; rm -f $$log
 	@$(BUILD)/rlmflow demo
 
 check:
@@ -50,9 +55,12 @@ torture:
 soak: build
 	@scripts/run-soak $(BUILD) $(SOAK_RUNS)
 
-install: build
-	@meson install -C $(BUILD) --no-rebuild
-	@[ -n "$(DESTDIR)" ] || ldconfig
+install: deps
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja >/dev/null
+	@DESTDIR="$(DESTDIR)" scripts/install $(BUILD) "$(PREFIX)"
+
+uninstall:
+	@scripts/install --uninstall $(BUILD)
 
 clean:
 	@rm -rf $(BUILD) build-fuzz build-clang build-asan build-torture
