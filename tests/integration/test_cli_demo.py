@@ -72,6 +72,13 @@ def test_the_run_is_genuine(run_rlmflow, folder, tmp_path):
     assert "files, " in r.stdout and "#3 exec_output" in r.stdout
 
 
+def test_progress_in_a_pipe_is_readable(run_rlmflow, folder):
+    lines = [line for line in run_rlmflow("demo", folder).stderr.splitlines() if line.startswith("root")]
+    assert len(lines) > 10 and max(map(len, lines)) == 120
+    assert "`" * 3 not in "".join(lines)
+    assert any(line.endswith("I hand the counts up as JSON. done(json.dumps(counts))") for line in lines)
+
+
 def test_nothing_to_count_is_a_usage_error_before_anything_runs(run_rlmflow, workspace, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "bare" / "p").mkdir(parents=True)
