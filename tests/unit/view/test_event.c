@@ -63,6 +63,30 @@ TEST(events_name_their_graph_and_carry_what_is_new)
     rlm_graph_free(root);
 }
 
+TEST(the_fences_of_code_are_left_out_of_a_line)
+{
+    static const struct {
+        rlm_str text;
+        const char *line;
+    } cases[] = {
+        {RLM_STR("I look.\n\n```repl\nprint(1)\n```\n"), " out: I look. print(1)"},
+        {RLM_STR("~~~\nx\n~~~"), " out: x"},
+        {RLM_STR("a ``` b\n``"), " out: a ``` b ``"},
+        {RLM_STR("```repl\n```"), " out"},
+        {RLM_STR(""), " out"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rlm_graph *root = new_root("q");
+        struct rlm_event event = {.type = RLM_EVENT_APPEND_NODE, .graph = root};
+        event.node =
+            append(root, (struct rlm_node){.type = RLM_LLM_OUTPUT, .content = cases[i].text});
+        rlm_autofree char *line = rlm_view_event(&event, NULL);
+        const char *from = strstr(line, " out");
+        CHECK_TEXT(from, cases[i].line);
+        rlm_graph_free(root);
+    }
+}
+
 TEST(an_event_is_one_harmless_line_for_people)
 {
     rlm_graph *root = new_root("q");
