@@ -107,7 +107,7 @@ const struct command cmd_run = {
         "\n"
         "The answer goes to stdout alone, everything else to stderr. Exit codes: 0 answered; 1 the run\n"
         "failed or hit a limit, or its answer could not be printed; 2 bad usage: what was given was refused\n"
-        "before the first model call; 130 interrupted.\n"
+        "before the first model call; 3 code waits for an approval (--approve); 130 interrupted.\n"
         "\n"
         "Keys come from OPENAI_API_KEY and ANTHROPIC_API_KEY; a local server needs none. Every flag but\n"
         "those of a single run can stand in the environment (RLMFLOW_MAX_DEPTH=3) or in rlmflow.toml\n"

@@ -1,5 +1,6 @@
 #include "cli/drive.h"
 
+#include "cli/approve.h"
 #include "cli/collect.h"
 #include "cli/json_out.h"
 #include "cli/kept.h"
@@ -32,6 +33,7 @@ struct machine {
     collect *collect;
     rlm_model *model, *child_model;
     rlm_runtime *runtime;
+    approve *approve;
     rlm_flow *flow;
     rlm_run *run;
     live *live;
@@ -273,7 +275,11 @@ static int make_flow(struct machine *m)
                    rlm_flow_set_child_model(m->flow, child, &err) < 0))) {
         return text_fail(err);
     }
-    return 0;
+    if (m->d->replay) {
+        return 0; /* what was decided stands */
+    }
+    int code = approve_new(options_text(m->d->options, OPT_APPROVE), &m->approve);
+    return code ? code : approve_begin(m->approve, m->flow);
 }
 
 static const struct rlm_run_events events = {.event = on_event};
@@ -364,16 +370,20 @@ static int least_timeout(int a, int b)
 
 static int turn(struct machine *m)
 {
-    struct pollfd fds[2] = {{.fd = rlm_loop_fd(m->loop), .events = POLLIN},
+    struct pollfd fds[3] = {{.fd = rlm_loop_fd(m->loop), .events = POLLIN},
                             {.fd = m->signal_fd, .events = POLLIN}};
-    int timeout = least_timeout(rlm_loop_timeout(m->loop), live_timeout(m->live));
+    int timeout, n_fds = 2 + approve_poll(m->approve, &fds[2], &timeout);
+    timeout = least_timeout(rlm_loop_timeout(m->loop), timeout);
+    if (!approve_is_asking(m->approve)) {
+        timeout = least_timeout(timeout, live_timeout(m->live));
+    }
     if (m->interrupted) {
         timeout = least_timeout(timeout, STOP_MS);
         if (live_elapsed_ms(m->live) - m->stopped_at_ms >= STOP_MS) {
             leave(m);
         }
     }
-    if (poll(fds, 2, timeout) < 0 && errno != EINTR) {
+    if (poll(fds, (nfds_t)n_fds, timeout) < 0 && errno != EINTR) {
         text_complain("waiting for events: %s", strerror(errno));
         return EXIT_FAILED;
     }
@@ -381,7 +391,13 @@ static int turn(struct machine *m)
         read_signals(m);
     }
     rlm_loop_dispatch(m->loop);
-    live_tick(m->live, m->run);
+    bool asked = approve_is_asking(m->approve);
+    if (approve_tick(m->approve) || asked) {
+        live_move_on(m->live);
+    }
+    if (!approve_is_asking(m->approve)) {
+        live_tick(m->live, m->run);
+    }
     if (m->json) {
         look_at_stdout(m);
     }
@@ -476,6 +492,12 @@ static int exit_code(struct machine *m)
                       shown);
         free(shown);
         return EXIT_INTERRUPTED;
+    }
+    if (strcmp(reason, "awaiting_approval") == 0) {
+        char *command = run_command("resume", m->d->path);
+        text_complain("%s; to be asked, go on with: %s", message, command);
+        free(command);
+        return EXIT_AWAITING;
     }
     if (m->stdout_gone && !problem) {
         return EXIT_FAILED; /* stopped for want of a reader */
@@ -597,6 +619,7 @@ int drive_run(struct drive *d)
     end_on_signals(&m);
     rlm_run_free(m.run);
     rlm_flow_free(m.flow);
+    approve_free(m.approve);
     rlm_runtime_free(m.runtime);
     rlm_model_free(m.child_model);
     rlm_model_free(m.model);

@@ -202,6 +202,12 @@ void live_tick(live *l, rlm_run *run)
     }
 }
 
+void live_move_on(live *l)
+{
+    l->lines = 0;
+    l->dirty = true;
+}
+
 void live_end(live *l, rlm_run *run)
 {
     if (l->tree) {

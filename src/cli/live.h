@@ -12,6 +12,8 @@ void live_event(live *l, rlm_run *run, const struct rlm_event *event);
 /* Milliseconds until live_tick has something to do; -1: nothing. */
 int live_timeout(const live *l);
 void live_tick(live *l, rlm_run *run);
+/* Something else has been written: what is drawn next begins below it. */
+void live_move_on(live *l);
 /* Leaves the terminal as it was found, below the last state of the tree. */
 void live_end(live *l, rlm_run *run);
 void live_free(live *l);

@@ -110,6 +110,11 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_WORKERS] = COUNT("workers", SETTINGS | FOR_DEMO, "8", "model calls at a time"),
     [OPT_MAX_LIVE] = COUNT("max-live", SETTINGS, "64", "agents whose code runs at a time"),
     [OPT_MAX_AGENTS] = COUNT("max-agents", SETTINGS, "1000", "agents of the run"),
+    [OPT_APPROVE] = {.name = "approve", .group = "session", .argument = "none|all|match:REGEX",
+        .fallback = "none",
+        .help = "ask on the terminal before code runs, all of it or what a PCRE2 expression is found in: run "
+                "it, edit it, or refuse it with a reason that the model is told. Where there is no terminal "
+                "the run stops with exit code 3, and rlmflow resume asks again", .commands = SETTINGS},
     [OPT_RESTORE] = {.name = "restore", .group = "session", .kind = OPTION_CHOICE,
         .argument = "auto|replay|fresh|ask", .choices = restores, .fallback = "auto",
         .help = "what becomes of a session that ends before its agent (the run was stopped, the worker "

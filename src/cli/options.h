@@ -49,6 +49,7 @@ enum option_id {
     OPT_WORKERS,
     OPT_MAX_LIVE,
     OPT_MAX_AGENTS,
+    OPT_APPROVE,
     OPT_RESTORE,
     OPT_CUT,
     OPT_EXECUTE,

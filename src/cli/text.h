@@ -10,6 +10,7 @@ enum exit_code {
     EXIT_ANSWERED = 0,
     EXIT_FAILED = 1,
     EXIT_USAGE = 2,
+    EXIT_AWAITING = 3, /* an approval that nobody here could give */
     EXIT_INTERRUPTED = 130,
 };
 

@@ -1,0 +1,294 @@
+"""--approve: a person on a pseudo-terminal is asked before code runs; without a terminal the run stops,
+and resuming it asks again."""
+
+import fcntl
+import os
+import re
+import subprocess
+import termios
+import threading
+import time
+
+import pytest
+from journal import Journal
+from replies import cell
+
+ASK = rb"\[q\]uit: $"
+
+
+class Person:
+    """The program on a terminal of its own, and somebody who types."""
+
+    def __init__(self, workspace, *args, env=None):
+        self.control, self.side = os.openpty()
+        self.before = termios.tcgetattr(self.side)
+        self.text, self.taken = b"", 0
+        self.process = subprocess.Popen(
+            [str(workspace.program), *map(str, args)], cwd=workspace.cwd,
+            env=workspace.environment({"TERM": "dumb", **(env or {})}),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(self.side, termios.TIOCSCTTY, 0))
+        workspace._started.append(self.process)
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        while True:
+            try:
+                data = os.read(self.control, 65536)
+            except OSError:
+                return
+            self.text += data
+
+    def sees(self, pattern, timeout_s=30):
+        """Waits for new text on the terminal that ends so, and returns all that is new."""
+        deadline = time.monotonic() + timeout_s
+        while not re.search(pattern, self.text[self.taken:]):
+            assert time.monotonic() < deadline and self.process.poll() is None, self.text
+            time.sleep(0.01)
+        new = self.text[self.taken:].decode()
+        self.taken = len(self.text)
+        return new.replace("\r\n", "\n")
+
+    def types(self, keys):
+        os.write(self.control, keys.encode())
+
+    def end(self, code, timeout_s=30):
+        """Waits for the program; its stdout and stderr."""
+        out, err = self.process.communicate(timeout=timeout_s)
+        after = termios.tcgetattr(self.side)
+        os.close(self.side)
+        self.reader.join(5)
+        os.close(self.control)
+        assert after == self.before
+        assert self.process.returncode == code, (out, err, self.text)
+        return out.decode().strip(), err.decode()
+
+
+@pytest.fixture
+def person(workspace):
+    return lambda *args, **options: Person(workspace, *args, **options)
+
+
+@pytest.fixture
+def run(person, scripted_model, tmp_path):
+    """Starts a run of these cells (by turn of the root) whose code is asked for."""
+    def start(*cells, rule="all", children=(), env=None, flags=()):
+        script = [({"agent": "root", "turn": i + 1}, cell(c)) for i, c in enumerate(cells)]
+        script += [({"agent": agent}, cell(code)) for agent, code in children]
+        return person("run", "go", "--model", scripted_model(script), "--approve", rule, "-q", "-o",
+                      tmp_path / "run.rlm", *flags, env=env)
+    return start
+
+
+def gates(tmp_path):
+    return Journal(tmp_path / "run.rlm").all("gate")
+
+
+def answers(tmp_path):
+    return [(r["answer"]["decision"], r["answer"].get("text", "")) for r in gates(tmp_path)
+            if r.get("answer")]
+
+
+def replays(run_rlmflow, tmp_path):
+    for flags in ((), ("--execute",)):
+        result = run_rlmflow("replay", tmp_path / "run.rlm", "-q", *flags)
+        assert result.code == 0, result.stderr
+
+
+def test_code_runs_when_a_person_agrees(run, run_rlmflow, tmp_path):
+    p = run("x = 'a\\tb'\nif x:\n    print(x)", "done('yes')")
+    seen = p.sees(ASK)
+    assert "root, turn 1" in seen
+    assert "\nx = 'a\\tb'\nif x:\n    print(x)\n---\n" in seen
+    assert not Journal(tmp_path / "run.rlm").all("cell_started")
+    p.types("y\n")
+    assert "root, turn 2" in p.sees(ASK)
+    p.types("what?\n")
+    p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "yes"
+    asked, answered = gates(tmp_path)[:2]
+    assert asked["asked"]["shown"].startswith("x = 'a\\tb'") and not asked.get("answer")
+    assert answered["answer"]["decision"] == "allow" and "terminal" in answered["answer"]["who"]
+    assert answered["answer"]["t"] >= answered["asked"]["t"] == asked["asked"]["t"]
+    replays(run_rlmflow, tmp_path)
+
+
+def test_code_that_is_refused_does_not_run_and_the_model_is_told(run, run_rlmflow, tmp_path):
+    p = run(f"open({str(tmp_path / 'ran')!r}, 'w')", "done('gave up')")
+    p.sees(ASK)
+    p.types("n\n")
+    p.sees(rb"Why not.*\? $")
+    p.types("it writes files\n")
+    p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "gave up"
+    assert not (tmp_path / "ran").exists()
+    told = [r for r in Journal(tmp_path / "run.rlm").all("node") if r["type"] == "error_output"]
+    assert [(r["error"], r["content"]) for r in told] == [
+        ("rejected", "This code was looked at by a person, and was not run. They say: it writes files")]
+    replays(run_rlmflow, tmp_path)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_code_is_edited(run, run_rlmflow, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\ntest -t 0 && test -t 1 && sed -i s/1/42/ \"$1\"\n")
+    editor.chmod(0o755)
+    p = run("done(1)", env={"EDITOR": str(editor), "TMPDIR": str(tmp_path)}, flags=("--schema", _schema(tmp_path)))
+    p.sees(ASK)
+    p.types("e\n")
+    assert p.end(0)[0] == "42"
+    assert answers(tmp_path) == [("rewrite", "done(42)")]
+    assert not list(tmp_path.glob("rlmflow-*"))
+    journal = Journal(tmp_path / "run.rlm")
+    assert journal.one("cell_started")["code"] == "done(42)"
+    assert [r["code"] for r in journal.all("node", type="llm_output")] == ["done(1)"]
+    replays(run_rlmflow, tmp_path)
+
+
+def _schema(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text('{"type": "integer"}')
+    return path
+
+
+def test_an_editor_that_fails_or_changes_nothing(run, tmp_path):
+    p = run("done('as it was')", env={"EDITOR": "false"})
+    p.sees(ASK)
+    p.types("e\n")
+    assert "nothing was changed" in p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "as it was"
+    p = None
+    assert answers(tmp_path) == [("allow", "")]
+
+
+def test_an_editor_that_is_left_without_a_change(run, tmp_path):
+    p = run("done('as it was')\n\n", env={"EDITOR": "true"})
+    p.sees(ASK)
+    p.types("e\n")
+    assert p.end(0)[0] == "as it was"
+    assert answers(tmp_path) == [("allow", "")]
+
+
+LAUNCH = ("r = await launch_subagents([{'query': 'q', 'name': 'a'}, {'query': 'q', 'name': 'b'}])\n"
+          "done(' '.join(r))")
+
+
+def test_all_of_one_agent_is_allowed_and_others_are_asked_for(run, run_rlmflow, tmp_path):
+    p = run("print(1)", "print(2)", LAUNCH, children=[("root.a", "done('A')"), ("root.b", "done('B')")])
+    p.sees(ASK)
+    p.types("a\n")
+    first = p.sees(ASK)
+    p.types("y\n")
+    second = p.sees(ASK)
+    assert {re.search(r"root\.[ab]", text)[0] for text in (first, second)} == {"root.a", "root.b"}
+    p.types("y\n")
+    assert p.end(0)[0] == "A B"
+    assert len(answers(tmp_path)) == 5
+    replays(run_rlmflow, tmp_path)
+
+
+def test_the_run_is_left_and_resumed(run, person, run_rlmflow, tmp_path):
+    p = run("x = 1", "done('later')")
+    p.sees(ASK)
+    p.types("y\n")
+    p.sees(ASK)
+    p.types("q\n")
+    assert "rlmflow resume" in p.end(3)[1].replace(str(p.process.args[0]), "rlmflow")
+    assert Journal(tmp_path / "run.rlm").one("run_ended")["reason"] == "awaiting_approval"
+    p = person("resume", tmp_path / "run.rlm", "-q", "--restore", "replay")
+    seen = p.sees(ASK)
+    assert "root, turn 2" in seen and "done('later')" in seen
+    p.types("y\n")
+    assert p.end(0)[0] == "later"
+    assert len(Journal(tmp_path / "run.rlm").all("reserve")) == 2
+    replays(run_rlmflow, tmp_path)
+
+
+def test_without_a_terminal_the_run_stops_and_resuming_it_asks_again(
+        run_rlmflow, person, scripted_model, tmp_path):
+    model = scripted_model([({"turn": 1}, cell("done('asked')"))])
+    path = tmp_path / "run.rlm"
+    for command in (("run", "go", "--model", model, "-o", path, "--approve", "all"), ("resume", path)):
+        r = run_rlmflow(*command, "--json")
+        assert r.code == 3 and r.stderr.count("resume") == 1, r.stderr
+        assert '"reason":"awaiting_approval"' in r.stdout.replace(" ", "")
+        assert not Journal(path).all("cell_started")
+    p = person("resume", path, "-q")
+    p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "asked"
+    assert len(Journal(path).all("reserve")) == 1
+    replays(run_rlmflow, tmp_path)
+
+
+def test_only_what_a_rule_finds_is_asked_for(run, tmp_path):
+    p = run("x = 1", "import os\nx = 2", "done(str(x))", rule=r"match:\bimport\b")
+    assert "import os" in p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "2"
+    who = [r["answer"]["who"] for r in gates(tmp_path) if r.get("answer")]
+    assert who[0] == who[2] == r"--approve match:\bimport\b" != who[1]
+
+
+@pytest.mark.parametrize("rule, said", [("some", "match:REGEX"), ("match:(", "match:(")])
+def test_a_rule_that_makes_no_sense_is_refused(run_rlmflow, scripted_model, tmp_path, rule, said):
+    r = run_rlmflow("run", "go", "--model", scripted_model([({}, cell("done('x')"))]), "--approve", rule,
+                    "-o", tmp_path / "run.rlm")
+    assert r.code == 2 and said in r.stderr
+    assert not (tmp_path / "run.rlm").exists()
+
+
+def test_what_was_typed_before_the_question_is_no_answer(run, tmp_path):
+    p = run("import time, os\nwhile not os.path.exists('go'): time.sleep(0.01)", "done('x')")
+    p.sees(ASK)
+    p.types("y\ny\ny\n")
+    for _ in range(2):
+        time.sleep(0.05)
+    (p_cwd(p) / "go").write_text("")
+    p.sees(ASK)
+    assert [a[0] for a in answers(tmp_path)] == ["allow"]
+    p.types("y\n")
+    assert p.end(0)[0] == "x"
+
+
+def p_cwd(p):
+    from pathlib import Path
+    return Path(f"/proc/{p.process.pid}/cwd").resolve()
+
+
+def test_code_cannot_hide_behind_what_a_terminal_does_not_show(run):
+    p = run("x = '\x1b[2K\x1b[1A\x08'\ndone('shown')")
+    assert r"x = '\x1b[2K\x1b[1A\x08'" in p.sees(ASK)
+    p.types("y\n")
+    assert p.end(0)[0] == "shown"
+
+
+def test_others_go_on_while_a_person_thinks(run, tmp_path):
+    p = run(LAUNCH, rule="match:'A'", children=[("root.a", "done('A')"), ("root.b", "print(open('/dev/null').read())\ndone('B')")])
+    p.sees(ASK)
+    deadline = time.monotonic() + 30
+    while not [r for r in Journal(tmp_path / "run.rlm").all("node", agent="root.b", type="done_output")]:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    p.types("y\n")
+    assert p.end(0)[0] == "A B"
+
+
+def test_an_interrupt_at_the_question(run, tmp_path):
+    p = run("done('x')")
+    p.sees(ASK)
+    p.types("\x03")
+    p.end(130)
+    assert not answers(tmp_path)
+
+
+def test_the_end_of_input_leaves_the_run(run, tmp_path):
+    p = run("done('x')")
+    p.sees(ASK)
+    p.types("\x04")
+    p.end(3)
