@@ -107,13 +107,13 @@ def test_an_existing_path_is_refused(run_rlmflow, scripted_model, tmp_path):
 
 def test_many_kept_gigabytes_bring_a_warning_with_the_command(run_rlmflow, scripted_model, workspace):
     model = scripted_model(says("done(1)"))
-    assert "rm -r" not in run_rlmflow("run", "go", "--model", model).stderr
+    assert "runs prune" not in run_rlmflow("run", "go", "--model", model).stderr
     old = workspace.state / "rlmflow" / "runs" / "old.rlm"
     old.mkdir()
     with open(old / "journal", "wb") as f:
         f.truncate(11 << 30)  # a hole: it takes no room
     r = run_rlmflow("run", "go", "--model", model)
-    assert r.code == 0 and f"rm -r '{old}'" in r.stderr and "11.0 GiB" in r.stderr
+    assert r.code == 0 and f"{old}, takes 11.0 GiB" in r.stderr and "`rlmflow runs prune --keep-size" in r.stderr
 
 
 # ---- --collect ----
