@@ -129,7 +129,8 @@ struct rlm_node {
     struct rlm_str metadata;   /* a JSON object, or empty */
 };
 
-/* Loads the graph of a run for looking at it: reads `journal`, takes no lock. A damaged end is not an
+/* Loads the graph of a run for looking at it: reads `journal`, takes no lock. A directory that the Python
+ * project of the same name has saved is loaded too; it can be neither resumed nor replayed. A damaged end is not an
  * error: what can be read is loaded and `*ret_note` (may be NULL; free it) says what is missing, else
  * it is NULL. RLM_E_NOT_FOUND, RLM_E_PARSE (no run), RLM_E_VERSION, RLM_E_IO. */
 RLM_API int rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note,

@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "graph/edit.h"
 #include "graph/journal_scan.h"
+#include "graph/saved.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -537,6 +538,9 @@ int rlm_graph_open(const char *path, rlm_graph **ret_graph, rlm_error **err)
 
 int rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note, rlm_error **err)
 {
+    if (rlm_saved_is(path)) {
+        return rlm_saved_load(path, ret_graph, ret_note, err);
+    }
     struct loader l = {.lenient = true};
     struct rlm_journal_damage damage = {.offset = -1};
     char *note = NULL;

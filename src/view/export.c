@@ -234,6 +234,9 @@ write_form(struct rlm_export *x, enum rlm_export_format format, const char *path
     r = format == RLM_EXPORT_JSON     ? rlm_export_json(x, &t, err)
         : format == RLM_EXPORT_SQLITE ? rlm_export_sqlite(x, t.part, err)
                                       : rlm_export_python(x, t.part, err);
+    if (r < 0 && format != RLM_EXPORT_JSON) {
+        rlm_error_wrap(err, r, "%s", path); /* what is written has another name until it is whole */
+    }
     return rlm_target_close(&t, r, err);
 }
 
