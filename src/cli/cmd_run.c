@@ -61,6 +61,13 @@ static int run_on(struct options *o, const char *name)
 
 static int run(struct options *o)
 {
+    if (options_text(o, OPT_FROM)) {
+        return run_from(o, options_text(o, OPT_FROM));
+    }
+    if (o->n_arguments == 0) {
+        text_complain("run: usage: rlmflow run QUERY [FLAG]... (see `rlmflow run --help`)");
+        return EXIT_USAGE;
+    }
     if (options_text(o, OPT_CONTINUE)) {
         return run_on(o, options_text(o, OPT_CONTINUE));
     }
@@ -115,7 +122,7 @@ const struct command cmd_run = {
     .example = "  rlmflow run \"On which day were most packages installed?\" \\\n"
                "      --input log=@/var/log/dpkg.log \\\n"
                "      --model gpt-5-mini --max-cost 0.50 --max-time 10m\n",
-    .min_arguments = 1,
+    .min_arguments = 0, /* with --from */
     .max_arguments = 1,
     .run = run,
 };

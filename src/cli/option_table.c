@@ -39,6 +39,10 @@ const struct option option_table[OPT_COUNT] = {
     [OPT_CONTINUE] = {.name = "continue", .group = "task", .argument = "RUN",
         .help = "QUERY is a follow-up to this run, which has ended; it goes on in the same place",
         .commands = FOR_RUN, .only_flag = true},
+    [OPT_FROM] = {.name = "from", .group = "task", .argument = "RUN@NODE",
+        .help = "a new run that is RUN up to a node and goes on from there, with QUERY if one is given. NODE "
+                "is a node's id, AGENT:SEQ, AGENT:turnN (behind the agent's Nth reply and its code), or SEQ "
+                "or turnN of the root", .commands = FOR_RUN, .only_flag = true},
     [OPT_SCHEMA] = {.name = "schema", .group = "task", .argument = "FILE",
         .help = "a JSON schema that the answer must fit; the answer is JSON then",
         .commands = FOR_RUN, .only_flag = true},

@@ -14,6 +14,7 @@
 enum option_id {
     OPT_INPUT,
     OPT_CONTINUE,
+    OPT_FROM,
     OPT_SCHEMA,
     OPT_MODEL,
     OPT_BASE_URL,
@@ -109,6 +110,7 @@ enum command_bit {
     FOR_EXPORT = 512,
     FOR_PACK = 1024,
     FOR_UNPACK = 2048,
+    FOR_REWIND = 4096,
 };
 
 struct option {

@@ -6,6 +6,10 @@ enum { OPEN_MAX = 16 * 1024 * 1024, KEPT_OUTPUT_BYTES = 1024 * 1024 };
 
 void rlm_agent_seed(const struct rlm_agent *agent, char ret_seed[20])
 {
+    if (agent->seed[0]) {
+        memcpy(ret_seed, agent->seed, sizeof agent->seed);
+        return;
+    }
     char text[512], hex[RLM_SHA256_HEX + 1] = "0";
     int len =
         snprintf(text, sizeof text, "%s %s", rlm_graph_id(agent->graph), agent->graph->agent_id);

@@ -1,5 +1,6 @@
 #include "flow/past.h"
 
+#include "flow/past_edit.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -14,6 +15,8 @@ struct reading {
     rlm_blobs *blobs;    /* what the past's texts are read from */
     rlm_arena *scratch;  /* of one record */
     struct rlm_map asks; /* number of an open ask -> struct rlm_lost_ask */
+    struct rlm_undone_list undone;
+    bool is_undone;      /* what the record says of its agent */
     int64_t began_us;    /* the drive under way */
     int64_t earlier_ms;  /* of the drives before it */
     int64_t still_ms;    /* in which all agents of this drive waited for gates */
@@ -221,6 +224,8 @@ static int session_opened(struct rlm_past *past, const rlm_json *record, rlm_err
         return rlm_error_nomem(err);
     }
     s->number = number(record, "session");
+    rlm_str seed = rlm_json_text(rlm_json_get(record, "seed"), RLM_STR(""));
+    snprintf(past->seed, sizeof past->seed, "%.*s", RLM_FMT(seed));
     s->outside =
         !rlm_str_is(rlm_json_text(rlm_json_get(record, "effects"), RLM_STR("outside")), "none");
     const rlm_json *restored = rlm_json_get(record, "restored");
@@ -440,9 +445,8 @@ static int reserved(struct reading *r, const rlm_json *record, rlm_error **err)
     if (!open->agent_id.ptr) {
         return rlm_error_nomem(err);
     }
-    return number(record, "turn") > 0 && number(record, "turn") < TURNS_MAX
-               ? turn_asked(r, record, err)
-               : 0;
+    bool turn = number(record, "turn") > 0 && number(record, "turn") < TURNS_MAX;
+    return turn && !r->is_undone ? turn_asked(r, record, err) : 0;
 }
 
 static int settled(struct reading *r, const rlm_json *record, rlm_error **err)
@@ -451,7 +455,7 @@ static int settled(struct reading *r, const rlm_json *record, rlm_error **err)
     rlm_map_remove(&r->asks, ask_key(number(record, "ask"), &key));
     const rlm_json *text = rlm_json_get(record, "reply");
     struct rlm_past *past;
-    if (!text) {
+    if (!text || r->is_undone) {
         return 0;
     }
     int result = past_of_record(r, record, &past, err);
@@ -560,6 +564,18 @@ static int blob(struct reading *r, const rlm_json *record, rlm_error **err)
     return rlm_blobs_register(r->blobs, &facts, err);
 }
 
+static void edit(struct reading *r, const rlm_json *record)
+{
+    struct rlm_past *past =
+        rlm_map_get(&r->past->agents, rlm_json_text(rlm_json_get(record, "agent"), RLM_STR("")));
+    if (rlm_str_is(rlm_json_text(rlm_json_get(record, "edit"), RLM_STR("")), "fork")) {
+        rlm_map_deinit(&r->asks); /* they are the other run's */
+        r->asks = (struct rlm_map){0};
+    } else if (past) {
+        rlm_past_edit(past, record);
+    }
+}
+
 static int
 on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload, rlm_error **err)
 {
@@ -572,11 +588,18 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
                     kind == RLM_RECORD_CELL_STARTED || kind == RLM_RECORD_CALL_STARTED ||
                     kind == RLM_RECORD_CALL_FINISHED || kind == RLM_RECORD_CALL_DELIVERED ||
                     kind == RLM_RECORD_GATE;
-    if (result == 0 && of_agent) {
+    if (result == 0 && r->undone.list.len) {
+        rlm_str id = rlm_json_text(rlm_json_get(record, "agent"), RLM_STR(""));
+        r->is_undone = rlm_undone_has(&r->undone, id, offset);
+    }
+    if (result == 0 && of_agent && !r->is_undone) {
         result = past_of_record(r, record, &past, err);
     }
     if (result < 0) {
         return rlm_error_wrap(err, result, "the record at byte %lld", (long long)offset);
+    }
+    if (of_agent && r->is_undone) {
+        return 0;
     }
     switch (kind) {
     case RLM_RECORD_RUN:
@@ -618,6 +641,9 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
         break;
     case RLM_RECORD_RUN_ENDED:
         r->past->has_ended = true;
+        break;
+    case RLM_RECORD_EDIT:
+        edit(r, record);
         break;
     default:
         break;
@@ -723,12 +749,16 @@ int rlm_past_load(const char *path,
     past->arena = rlm_arena_new(0);
     int result = r.scratch && past->arena ? 0 : rlm_error_nomem(err);
     if (result == 0) {
+        result = rlm_undone_read(path, &r.undone, err);
+    }
+    if (result == 0) {
         result = rlm_record_load(path, on_record, &r, &past->root, ret_damage, err);
     }
     if (result == 0) {
         result = join_with_graph(&r, err);
     }
     rlm_map_deinit(&r.asks);
+    rlm_undone_deinit(&r.undone);
     rlm_arena_free(r.scratch);
     if (result < 0) {
         rlm_past_free(past);
@@ -736,6 +766,15 @@ int rlm_past_load(const char *path,
     }
     *ret_past = past;
     return 0;
+}
+
+void rlm_past_cell_deinit(struct rlm_past_cell *cell)
+{
+    for (size_t k = 0; k < cell->calls.len; k++) {
+        free(cell->calls.items[k]->replies.items);
+    }
+    free(cell->calls.items);
+    free(cell->deliveries.items);
 }
 
 void rlm_past_agent_free(struct rlm_past *past)
@@ -747,12 +786,7 @@ void rlm_past_agent_free(struct rlm_past *past)
         free(past->sessions.items[i].restored.items);
     }
     for (size_t i = 0; i < past->cells.len; i++) {
-        struct rlm_past_cell *cell = past->cells.items[i];
-        for (size_t k = 0; k < cell->calls.len; k++) {
-            free(cell->calls.items[k]->replies.items);
-        }
-        free(cell->calls.items);
-        free(cell->deliveries.items);
+        rlm_past_cell_deinit(past->cells.items[i]);
     }
     free(past->sessions.items);
     free(past->cells.items);

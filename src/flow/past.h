@@ -92,6 +92,7 @@ struct rlm_past {
     RLM_VEC(struct rlm_past_session) sessions;
     RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
     int64_t last_call;
+    char seed[20]; /* of its sessions; empty: there was none */
     RLM_VEC(struct rlm_past_ask) turns; /* by number of the turn, from 1: the last attempt of each */
     RLM_VEC(struct rlm_past_turn_gate) gates;
 };
@@ -136,6 +137,8 @@ void rlm_past_free(struct rlm_past_run *past);
  * sessions did nothing. The caller frees it. */
 struct rlm_past *rlm_past_take(struct rlm_past_run *past, rlm_graph *g);
 void rlm_past_agent_free(struct rlm_past *past);
+/* For past_edit.c: lets go of what the cell holds beside its arena. */
+void rlm_past_cell_deinit(struct rlm_past_cell *cell);
 
 /* The first call of the cell with the key of `call` that has not been made again, or NULL. */
 struct rlm_past_call *rlm_past_match(const struct rlm_past_cell *cell,

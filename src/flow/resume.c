@@ -32,9 +32,7 @@ static int charge_lost(rlm_run *run, const struct rlm_past_run *past)
             .cost_nano = lost->held.cost_nano,
             .estimated = 1,
         };
-        if (!agent) {
-            continue;
-        }
+        agent = agent ? agent : agent_of(run, run->root); /* it was taken out since */
         struct rlm_ask_options of = {.agent = agent};
         rlm_graph_add_usage(agent->graph, &usage);
         int r = rlm_record_settle(&of, lost->ask, &usage, NULL, false);
@@ -91,6 +89,7 @@ static bool take_past(struct rlm_agent *agent, struct rlm_past_run *past_run)
     struct rlm_past_cell *last = past->cells.len ? past->cells.items[past->cells.len - 1] : NULL;
     agent->sessions = session ? (int)session->number : 0;
     agent->last_call = past->last_call;
+    memcpy(agent->seed, past->seed, sizeof agent->seed);
     agent->cell = last ? last->number : 0;
     if (last && !last->end && last->answered) {
         /* The answer was accepted, and stands. */

@@ -116,6 +116,7 @@ struct rlm_agent {
     rlm_session *session;
     bool session_ready;
     int sessions; /* opened so far */
+    char seed[20]; /* of the sessions that it had before the run went on; empty: none */
     char *lost;   /* the session died between two cells: what the model has not been told yet */
     int64_t cell; /* number of the last one started */
     bool cell_open;
@@ -285,7 +286,8 @@ void rlm_agent_run_code(struct rlm_agent *agent);
 void rlm_agent_send_cell(struct rlm_agent *agent);
 
 /* ---- open.c ---- */
-/* The seed of the agent's sessions: of run and agent, the same for each of its sessions. */
+/* The seed of the agent's sessions: of run and agent, the same for each of its sessions, also in a run
+ * that was copied with them (a fork has an id of its own). */
 void rlm_agent_seed(const struct rlm_agent *agent, char ret_seed[20]);
 int rlm_agent_open_session(struct rlm_agent *agent,
                            const struct rlm_session_events *events,
