@@ -745,6 +745,7 @@ struct rlm_view_options {
     bool color;     /* ANSI escapes */
     rlm_run *run;   /* a living run, for states; NULL: a graph at rest */
     int max_lines;  /* of the tree; 0: all */
+    const char *journal; /* path of the run, for what stands in no node (approvals of an agent's code); or NULL */
 };
 
 #define RLM_VIEW_OPTIONS_INIT                                                                      \

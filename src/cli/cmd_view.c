@@ -243,6 +243,7 @@ static int show(rlm_graph *root, const struct options *o, const char *path)
     bool json = options_on(o, OPT_JSON);
     rlm_graph *g = agent ? find_agent(root, agent) : root;
     set_screen(&view);
+    view.journal = path;
     if (!g) {
         text_complain(
             "view: %s has no agent \"%s\", or more than one; say root.NAME as the tree has it",

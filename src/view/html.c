@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/utf8.h"
+#include "graph/journal.h"
 #include "view/timeline.h"
 #include "view/tree.h"
 
@@ -104,6 +105,22 @@ static void put_usage(struct page *page, const struct rlm_usage *u)
 
 /* ---- nodes and agents ---- */
 
+static void put_gates(struct page *page, const struct rlm_node *node)
+{
+    const struct rlm_gate_said *gate = rlm_timeline_gate(page->timeline, node->id);
+    if (!gate) {
+        return;
+    }
+    rlm_json_key(&page->w, "gates");
+    rlm_json_begin(&page->w, '[');
+    for (; gate; gate = rlm_timeline_next_gate(page->timeline, gate)) {
+        rlm_auto_buf struct rlm_buf text = RLM_BUF(RLM_RECORD_MAX_BYTES);
+        rlm_timeline_put_gate(&text, gate);
+        rlm_json_put_str(&page->w, rlm_buf_str(&text));
+    }
+    rlm_json_end(&page->w, ']');
+}
+
 static void
 put_node(struct page *page, const struct rlm_node *node, const struct rlm_node *before, int turn)
 {
@@ -141,6 +158,7 @@ put_node(struct page *page, const struct rlm_node *node, const struct rlm_node *
         rlm_json_end(w, ']');
     }
     put_text(page, "meta", node->metadata);
+    put_gates(page, node);
     rlm_json_end(w, '}');
 }
 

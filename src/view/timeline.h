@@ -10,12 +10,14 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "graph/graph.h"
 
 enum rlm_span_kind {
     RLM_SPAN_MODEL,   /* until the reply was there; waiting for a width or a pause counts too */
     RLM_SPAN_CODE,    /* a cell ran; the llm_query that it waited for counts too */
     RLM_SPAN_WAITING, /* for sub-agents */
+    RLM_SPAN_GATE,    /* until somebody said whether code may run, or from the question on */
     _RLM_SPAN_KINDS,
 };
 
@@ -24,10 +26,25 @@ struct rlm_stop {
     int64_t resumed_us; /* the next drive began */
 };
 
+/* A question to a gate, and what was said. It belongs to the node that was its agent's last. */
+struct rlm_gate_said {
+    rlm_str kind;  /* "exec_turn", "model_call", "host_call" */
+    rlm_str agent; /* id */
+    int64_t call;  /* of a host_call */
+    int64_t ask;   /* of a model_call */
+    int64_t asked_us;
+    int64_t answered_us;        /* 0: nobody has answered */
+    rlm_str decision, who;      /* "allow", "rewrite", "reject", ...; empty: not answered */
+    size_t next;                /* one more than the place of the next of the same node; 0: the last */
+};
+
 struct rlm_timeline {
     int64_t start_us; /* since 1970 */
     int64_t total_us; /* of the axis */
     RLM_VEC(struct rlm_stop) stops;
+    RLM_VEC(struct rlm_gate_said) gates;
+    struct rlm_map gates_of; /* id of a node -> one more than the place of its first */
+    rlm_arena *arena;        /* of the gates' texts */
 };
 
 /* `turn` is the agent's turn that the span belongs to, from 1; `end` the node that ended it; places in
@@ -42,5 +59,11 @@ int rlm_timeline_load(const rlm_graph *root, const char *journal, struct rlm_tim
 void rlm_timeline_deinit(struct rlm_timeline *t);
 /* The place of a time on the axis, 0 to total_us. */
 int64_t rlm_timeline_place(const struct rlm_timeline *t, int64_t time_us);
+/* The first question at a node, or NULL; and the one after it. */
+const struct rlm_gate_said *rlm_timeline_gate(const struct rlm_timeline *t, const char *node_id);
+const struct rlm_gate_said *rlm_timeline_next_gate(const struct rlm_timeline *t,
+                                                   const struct rlm_gate_said *gate);
+/* "code allowed by ada, 3.2 s after it was asked", for people. */
+void rlm_timeline_put_gate(struct rlm_buf *out, const struct rlm_gate_said *gate);
 void rlm_timeline_each(const struct rlm_timeline *t, const rlm_graph *g, rlm_timeline_span span,
                        void *arg);

@@ -10,6 +10,7 @@ static const struct {
     [RLM_SPAN_MODEL] = {"model", "▒", "36"},
     [RLM_SPAN_CODE] = {"code", "█", "33"},
     [RLM_SPAN_WAITING] = {"waiting", "·", "34"},
+    [RLM_SPAN_GATE] = {"approval", "?", "35"},
 };
 
 struct chart {
@@ -205,7 +206,7 @@ static void set_columns(struct chart *chart, const rlm_graph *root, bool steps, 
         size_t len = strlen(g->name) + 2 * (size_t)(g->depth - root->depth);
         longest = len > (size_t)longest ? (len < NAME_MOST ? (int)len : NAME_MOST) : longest;
     }
-    int sums = steps ? SUM + 21 : 3 * SUM;
+    int sums = steps ? SUM + 21 : _RLM_SPAN_KINDS * SUM;
     int bar = (width ? width : WIDTH) - longest - 3 - sums;
     chart->name = longest;
     chart->bar = bar < BAR_LEAST ? BAR_LEAST : bar > BAR_MOST ? BAR_MOST : bar;

@@ -1,4 +1,5 @@
 /* One agent's trajectory, and one node in full. */
+#include "view/timeline.h"
 #include "view/tree.h"
 
 #include <time.h>
@@ -84,13 +85,29 @@ static void put_texts(struct rlm_plain *p, const struct rlm_node *node, size_t m
     if (node->type != RLM_LLM_OUTPUT || full) {
         put_text(p, full ? "code" : NULL, node->code, max_lines);
     }
-    if (!rlm_str_eq(node->output, node->content)) {
+    bool repeated = node->output.len && memmem(node->content.ptr, node->content.len,
+                                               node->output.ptr, node->output.len);
+    if (full ? !rlm_str_eq(node->output, node->content) : !repeated) {
         put_text(p, "output", node->output, max_lines);
     }
     put_agents(p, node);
     put_text(p, "answer", node->result, max_lines);
     if (full) {
         put_text(p, "metadata", node->metadata, max_lines);
+    }
+}
+
+/* What was said when somebody was asked after this node. */
+static void
+put_gates(struct rlm_plain *p, const struct rlm_timeline *t, const struct rlm_node *node)
+{
+    for (const struct rlm_gate_said *gate = rlm_timeline_gate(t, node->id); gate;
+         gate = rlm_timeline_next_gate(t, gate)) {
+        rlm_auto_buf struct rlm_buf text = RLM_BUF(RLM_VIEW_MAX_BYTES);
+        rlm_timeline_put_gate(&text, gate);
+        rlm_plain_puts(p, "  approval: ");
+        rlm_plain_put(p, rlm_buf_str(&text));
+        rlm_plain_end(p);
     }
 }
 
@@ -114,6 +131,10 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
     rlm_auto_buf struct rlm_buf out = RLM_BUF(RLM_VIEW_MAX_BYTES);
     struct rlm_plain p = {.out = &out, .width = o->width, .color = o->color};
     rlm_str state = rlm_view_state(g, o);
+    struct rlm_timeline timeline;
+    if (rlm_timeline_load(g, o->journal, &timeline, NULL) < 0) {
+        return NULL; /* the graph was read from there: there is no memory */
+    }
     rlm_plain_color(&p, "1");
     rlm_plain_puts(&p, rlm_graph_agent_id(g));
     rlm_plain_color(&p, NULL);
@@ -131,6 +152,8 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
         rlm_plain_end(&p);
         put_head(&p, node);
         put_texts(&p, node, EXCERPT_LINES, false);
+        put_gates(&p, &timeline, node);
     }
+    rlm_timeline_deinit(&timeline);
     return rlm_buf_take(&out);
 }

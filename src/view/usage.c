@@ -9,9 +9,10 @@ enum { TURNS_SHOWN = 20, AGENTS_SHOWN = 200 };
 
 struct entry {
     const rlm_graph *graph;
-    const struct rlm_node *node; /* NULL: all calls of the agent */
+    const struct rlm_node
+        *node; /* NULL: no turn, but all calls of the agent, or those outside turns */
     int turn;
-    const struct rlm_usage *usage;
+    struct rlm_usage usage;
 };
 
 struct table {
@@ -21,8 +22,8 @@ struct table {
 
 static int dearer(const void *a, const void *b)
 {
-    const struct rlm_usage *x = ((const struct entry *)a)->usage;
-    const struct rlm_usage *y = ((const struct entry *)b)->usage;
+    const struct rlm_usage *x = &((const struct entry *)a)->usage;
+    const struct rlm_usage *y = &((const struct entry *)b)->usage;
     if (x->cost_nano != y->cost_nano) {
         return x->cost_nano < y->cost_nano ? 1 : -1;
     }
@@ -36,6 +37,17 @@ static int dearer(const void *a, const void *b)
     return order ? order : first->turn - second->turn;
 }
 
+static void take_off(struct rlm_usage *sum, const struct rlm_usage *part)
+{
+    sum->calls -= part->calls;
+    sum->input_tokens -= part->input_tokens;
+    sum->cached_tokens -= part->cached_tokens;
+    sum->output_tokens -= part->output_tokens;
+    sum->cost_nano -= part->cost_nano;
+    sum->estimated -= part->estimated;
+}
+
+/* What an agent spent outside its turns counts as one entry. */
 static bool collect(struct table *t, const rlm_graph *root)
 {
     for (const rlm_graph *g = root; g; g = rlm_graph_next(root, g)) {
@@ -43,7 +55,8 @@ static bool collect(struct table *t, const rlm_graph *root)
         if (!agent) {
             return false;
         }
-        *agent = (struct entry){.graph = g, .usage = &g->own};
+        *agent = (struct entry){.graph = g, .usage = g->own};
+        struct rlm_usage rest = g->own;
         int turn = 0;
         for (size_t i = 0; i < g->nodes.len; i++) {
             const struct rlm_node *node = g->nodes.items[i];
@@ -52,8 +65,16 @@ static bool collect(struct table *t, const rlm_graph *root)
                 if (!entry) {
                     return false;
                 }
-                *entry = (struct entry){g, node, ++turn, &node->usage};
+                *entry = (struct entry){g, node, ++turn, node->usage};
+                take_off(&rest, &node->usage);
             }
+        }
+        if (rest.calls > 0 || rest.input_tokens > 0 || rest.output_tokens > 0) {
+            struct entry *entry = rlm_vec_push(&t->turns);
+            if (!entry) {
+                return false;
+            }
+            *entry = (struct entry){.graph = g, .usage = rest};
         }
     }
     return true;
@@ -92,13 +113,19 @@ static void put_title(struct rlm_plain *p, const char *name)
     rlm_plain_end(p);
 }
 
-static void put_entries(struct rlm_plain *p, const struct entry *entries, size_t n, size_t max)
+static void
+put_entries(struct rlm_plain *p, const struct entry *entries, size_t n, size_t max, bool turns)
 {
     for (size_t i = 0; i < n && i < max; i++) {
-        put_row(p, entries[i].usage);
+        put_row(p, &entries[i].usage);
         rlm_plain_puts(p, rlm_graph_agent_id(entries[i].graph));
         if (entries[i].node) {
             rlm_plain_putf(p, "  turn %d  %s", entries[i].turn, entries[i].node->id);
+        } else if (turns) {
+            rlm_plain_puts(p, "  llm_query, and calls that failed or were lost");
+        }
+        if (entries[i].usage.estimated) {
+            rlm_plain_puts(p, "  (estimate)");
         }
         rlm_plain_end(p);
     }
@@ -129,10 +156,10 @@ char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *optio
             rlm_plain_putf(&p, " (%lld calls are estimates)", (long long)total.estimated);
         }
         rlm_plain_end(&p);
-        put_entries(&p, t.agents.items, t.agents.len, AGENTS_SHOWN);
+        put_entries(&p, t.agents.items, t.agents.len, AGENTS_SHOWN, false);
         rlm_plain_end(&p);
         put_title(&p, "turn");
-        put_entries(&p, t.turns.items, t.turns.len, TURNS_SHOWN);
+        put_entries(&p, t.turns.items, t.turns.len, TURNS_SHOWN, true);
     }
     free(t.agents.items);
     free(t.turns.items);

@@ -4,12 +4,11 @@ import base64
 import hashlib
 import json
 import re
-import struct
 
 import chromium
 import pytest
-from journal import Journal, crc32c
-from replies import FAMILY, cell, says
+import records
+from replies import FAMILY, cell
 
 # What a model may write, and must stay text.
 EVIL = (
@@ -215,20 +214,12 @@ def test_a_phone_shows_all_without_scrolling_sideways(run_rlmflow, evil, tmp_pat
 
 def append_nodes(run, count):
     """Puts outputs behind the first node of a run, and leaves out what followed."""
-    records = Journal(run).records
-    first = next(r for r in records if r.kind == "node")
-    with open(run / "journal", "r+b") as file:
-        file.truncate(first.end)
-        offset = first.end
-        file.seek(offset)
-        for i in range(count):
-            node = {**first.members, "id": f"n_{i:016x}", "type": "exec_output",
-                    "content": f"output number {i}", "t": first["t"] + i * 1000}
-            payload = json.dumps(node).encode()
-            head = struct.pack("<IB", len(payload), 3)
-            crc = crc32c(head + payload + struct.pack("<Q", offset))
-            file.write(struct.pack("<II", len(payload), crc) + head[4:] + payload)
-            offset += 9 + len(payload)
+    kept = records.read(run)
+    first = next(i for i, (kind, _) in enumerate(kept) if kind == "node")
+    node = kept[first][1]
+    records.write(run, kept[:first + 1] + [
+        ("node", {**node, "id": f"n_{i:016x}", "type": "exec_output", "content": f"output number {i}",
+                  "t": node["t"] + i * 1000}) for i in range(count)])
 
 
 def test_ten_thousand_nodes_are_made_as_they_are_looked_at(run_rlmflow, family, tmp_path, browser):

@@ -140,7 +140,7 @@
   function part(label, text, kind, open) {
     const shown = visible(text);
     const body = kind === 'reply' ? reply(shown) :
-                 make('pre', kind === 'code' ? 'code' : kind === 'said' ? 'said' : '',
+                 make('pre', kind === 'code' || kind === 'said' || kind === 'gate' ? kind : '',
                       kind === 'code' ? python(shown) : shown);
     return fold(make('div', 'part', label && make('div', 'label', label), body), shown, open);
   }
@@ -197,11 +197,14 @@
     } else {
       if (n.content) box.append(part('', n.content, n.type === 'user_query' ? 'said' : '', open));
       if (n.code) box.append(part('code', n.code, 'code', open));
-      if (n.output && !n.echo) box.append(part('printed', n.output, '', open));
+      if (n.output && !n.echo && !(n.content || '').includes(n.output.trimEnd())) box.append(part('printed', n.output, '', open));
     }
     if (n.agents) box.append(make('div', 'part', links(n.agents)));
     if (n.result) box.append(part('answer', n.result, 'said', open));
-    if (n.meta && !USUAL.test(n.meta)) box.append(part('metadata', n.meta, '', open));
+    if (n.gates) box.append(part('', n.gates.join('\n'), 'gate', open));
+    if (n.meta && !USUAL.test(n.meta)) {
+      box.append(make('details', 'part', make('summary', 'label', 'metadata'), make('pre', '', visible(n.meta))));
+    }
     if (box.childNodes.length === 1) box.classList.add('slim');
   }
   function makeNode(a, k, open) {
@@ -214,8 +217,8 @@
 
   /* ---- timelines ---- */
 
-  const KINDS = ['model', 'code', 'waiting'];
-  const VARIABLES = ['--t-model', '--t-code', '--t-wait'];
+  const KINDS = ['model', 'code', 'waiting', 'approval'];
+  const VARIABLES = ['--t-model', '--t-code', '--t-wait', '--t-gate'];
 
   function draw(canvas) {
     const width = canvas.clientWidth, height = canvas.clientHeight, ratio = window.devicePixelRatio || 1;
@@ -232,6 +235,7 @@
     c.fillStyle = style.getPropertyValue('--bad').trim();
     for (const [at] of run.stops) c.fillRect(at * scale - ratio, 0, 2 * ratio, canvas.height);
   }
+  const hasGates = agents.some((a) => a.spans.some((s) => s[0] === 3));
   const drawn = new Set();
   const seen = new IntersectionObserver((entries) => {
     for (const e of entries) {
@@ -246,7 +250,7 @@
     for (const c of drawn) c.isConnected ? draw(c) : drawn.delete(c);
   }
   function sums(a) {
-    const sum = [0, 0, 0];
+    const sum = KINDS.map(() => 0);
     for (const [kind, from, to] of agents[a].spans) sum[kind] += to - from;
     return sum;
   }
@@ -261,7 +265,8 @@
   function legend(a) {
     const sum = a === null ? null : sums(a);
     return make('p', 'legend', ...KINDS.map((kind, i) =>
-      make('span', '', make('i', kind), kind + (sum ? ' ' + time(sum[i]) : ''))));
+      kind === 'approval' && !(sum ? sum[i] : hasGates) ? null :
+        make('span', '', make('i', kind), kind + (sum ? ' ' + time(sum[i]) : ''))));
   }
 
   /* ---- the tree ---- */
@@ -439,7 +444,7 @@
   /* ---- search ---- */
 
   let found = null, searching = 0;
-  const FIELDS = ['content', 'code', 'output', 'result', 'error', 'reason', 'meta'];
+  const FIELDS = ['content', 'code', 'output', 'result', 'error', 'reason', 'meta', 'gates'];
 
   function pattern(text) {
     return new RegExp(text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'iu');
@@ -447,8 +452,8 @@
   function look(n, re) {
     for (const field of FIELDS) {
       if (!n[field] || (field === 'code' && n.same) || (field === 'output' && n.echo)) continue;
-      const m = re.exec(n[field]);
-      if (m) return {text: n[field], at: m.index, length: m[0].length};
+      const text = String(n[field]), m = re.exec(text);
+      if (m) return {text, at: m.index, length: m[0].length};
     }
     return null;
   }

@@ -1,0 +1,212 @@
+"""rlmflow view: timelines, conversations, differences, approvals, and where money went."""
+
+import json
+import re
+import shutil
+
+import pytest
+import records
+from replies import FAMILY, cell
+from runs import Text, command, go, look, mind  # noqa: F401
+
+STEPS = ["x = 1\nprint('one')", "print('two', x)", "print('three')", "done('four')"]
+
+
+@pytest.fixture
+def family(run_rlmflow, scripted_model, tmp_path):
+    path = tmp_path / "family.rlm"
+    r = run_rlmflow("run", "go", "--model", scripted_model(FAMILY), "-q", "-o", path)
+    assert r.code == 0, r.stderr
+    return path
+
+
+def sent(server, n=-1):
+    """[(role, text)] of a request that the server got."""
+    return [[m["role"], m["content"]] for m in server.requests[n].body["messages"]]
+
+
+def conversation(run_rlmflow, run, agent="root"):
+    r = run_rlmflow("view", run, "--agent", agent, "--conversation", "--json")
+    assert r.code == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+# ---- the conversation ----
+
+@pytest.mark.parametrize("flags", [(), ("--max-messages", "4"), ("--max-messages", "6"), ("--max-iters", "4"),
+                                   ("--max-iters", "3"), ("--max-output-length", "100")])
+def test_the_conversation_is_what_the_server_got(go, server, run_rlmflow, flags):
+    run = go(mind({"go": STEPS}), *flags)
+    shown = conversation(run_rlmflow, run.path)
+    assert [[m["role"], m["content"]] for m in shown["messages"]] == sent(server)
+    assert shown["as_sent"] is True and shown["turn"] == len(run.nodes(type="llm_output"))
+    assert shown["reply"] == run.nodes(type="llm_output")[-1]["content"]
+
+
+def test_the_conversation_of_a_sub_agent_has_its_inputs(go, server, run_rlmflow, tmp_path):
+    (tmp_path / "part").write_text("abc" * 50000)
+    run = go(mind({"go": "await launch_subagents([{'query': 'work', 'name': 'w', 'inputs': {'part': part}}])\ndone('x')",
+                   "work": "done(INPUTS['part'][:3])"}), "--input", f"part=@{tmp_path}/part")
+    shown = conversation(run_rlmflow, run.path, "root.w")
+    assert shown["as_sent"] and "150,000 characters" in shown["messages"][1]["content"]
+    text = run_rlmflow("view", run.path, "--agent", "root.w", "--conversation").stdout
+    assert "as they were sent" in text and text.count("\n[user]\n") == 1 and "[reply]" in text
+
+
+def test_the_conversation_goes_by_the_limits_of_its_drive(go, server, run_rlmflow):
+    run = go(mind({"go": STEPS}), "--max-messages", "4")
+    first = sent(server)
+    r = run_rlmflow("run", "and more", "--continue", run.path, "--max-messages", "0", "--base-url",
+                    server.base_url)
+    assert r.code == 0, r.stderr
+    shown = conversation(run_rlmflow, run.path)
+    assert shown["as_sent"] and [[m["role"], m["content"]] for m in shown["messages"]] == sent(server)
+    assert len(shown["messages"]) > len(first)
+
+
+def test_what_cannot_be_made_again_is_said(go, run_rlmflow):
+    run = go(mind({"go": STEPS}))
+    kept = records.read(run.path)
+    for kind, members in kept:
+        if kind == "node" and members["type"] == "exec_output":
+            members["content"] += " changed"
+    records.write(run.path, kept)
+    assert conversation(run_rlmflow, run.path)["as_sent"] is False
+    text = run_rlmflow("view", run.path, "--agent", "root", "--conversation").stdout
+    assert "differs" in text and "as they were sent" not in text
+
+
+# ---- timelines ----
+
+def timed(run, times):
+    """Gives the nodes of a run, in order, these times in seconds after its start."""
+    kept = records.read(run)
+    start = next(m["t"] for k, m in kept if k == "run")
+    nodes = [m for k, m in kept if k == "node"]
+    assert len(nodes) == len(times), [(n["agent"], n["type"]) for n in nodes]
+    for node, at in zip(nodes, times):
+        node["t"] = start + int(at * 1e6)
+    return start, kept
+
+
+def one_turn(run_rlmflow, scripted_model, tmp_path):
+    path = tmp_path / "one.rlm"
+    r = run_rlmflow("run", "go", "--model", scripted_model([({}, cell("done('x')"))]), "-q", "-o", path)
+    assert r.code == 0, r.stderr
+    return path
+
+
+def test_a_timeline_has_bars_and_sums(run_rlmflow, scripted_model, tmp_path):
+    path = one_turn(run_rlmflow, scripted_model, tmp_path)
+    records.write(path, timed(path, [0, 6, 6, 8])[1])
+    lines = run_rlmflow("view", path, "--timeline").stdout.splitlines()
+    assert lines[0].endswith("8.0 s in all")
+    bar = re.search("▒+█+", lines[2])[0]
+    assert abs(bar.count("▒") / len(bar) - 0.75) < 0.04
+    assert lines[2].startswith("root ") and re.search(r"6\.0 s +2\.0 s", lines[2])
+    steps = run_rlmflow("view", path, "--timeline", "--agent", "root").stdout.splitlines()[2:]
+    assert len(steps) == 2 and steps[0].startswith("turn 1    model") and "2.0 s" in steps[1]
+
+
+def test_a_stop_is_left_out_of_the_timeline(run_rlmflow, scripted_model, tmp_path):
+    path = one_turn(run_rlmflow, scripted_model, tmp_path)
+    start, kept = timed(path, [0, 1, 1, 86401])
+    action = max(i for i, (k, m) in enumerate(kept) if k == "node" and m["type"] == "exec_action")
+    options = next(m["options"] for k, m in kept if k == "run")
+    kept.insert(action + 1, ("resumed", {"version": "0", "t": start + 86400 * 10**6, "elapsed_ms": 1000,
+                                         "options": options}))
+    records.write(path, kept)
+    text = run_rlmflow("view", path, "--timeline").stdout
+    assert "2.0 s in all" in text and "stopped at 1.0 s, resumed 23h 59m later" in text
+    assert re.search(r"1\.0 s +1\.0 s", text)
+
+
+def test_the_widest_timeline_fits_the_line(run_rlmflow, family):
+    lines = run_rlmflow("view", family, "--timeline").stdout.splitlines()
+    assert [line.split()[0] for line in lines[2:]] == ["root", "a", "b"]
+    assert all(len(line) <= 110 for line in lines)
+
+
+# ---- approvals ----
+
+def test_approvals_are_seen(run_rlmflow, scripted_model, tmp_path):
+    path = one_turn(run_rlmflow, scripted_model, tmp_path)
+    start, kept = timed(path, [0, 1, 5, 6])
+    reply = next(i for i, (k, m) in enumerate(kept) if k == "node" and m["type"] == "llm_output")
+    question = {"agent": "root", "gate": "exec_turn", "node": kept[reply][1]["id"],
+                "asked": {"t": start + 10**6, "shown": "done('x')"}}
+    waits = kept[:reply + 1] + [("gate", question)]
+    records.write(path, waits)
+    assert "approval: the code waits for an answer" in run_rlmflow("view", path, "--agent", "root").stdout
+    answer = {"t": start + 5 * 10**6, "who": "ada\x1b[31m", "decision": "rewrite", "text": "done('y')"}
+    records.write(path, waits + [("gate", {**question, "answer": answer})] + kept[reply + 1:])
+    shown = run_rlmflow("view", path, "--agent", "root").stdout
+    assert "approval: the code was rewritten by ada, 4.0 s after it was asked" in shown
+    assert shown.count("approval:") == 1
+    assert re.search(r"\?\?\?.* 1\.0 s +1\.0 s +4\.0 s", run_rlmflow("view", path, "--timeline").stdout)
+
+
+# ---- differences ----
+
+def test_a_run_is_like_itself(run_rlmflow, family, tmp_path):
+    copy = shutil.copytree(family, tmp_path / "copy.rlm")
+    r = run_rlmflow("view", family, "--diff", copy)
+    assert r.code == 0 and r.stdout.endswith("0 agents differ, 3 the same\n")
+
+
+def test_where_runs_part_is_shown(run_rlmflow, scripted_model, family, tmp_path):
+    other = tmp_path / "other.rlm"
+    script = [FAMILY[0], ({"agent": "root.a"}, cell('y = 1\ndone("A")')), FAMILY[2]]
+    script[0] = (script[0][0], script[0][1].replace('"name": "b"', '"name": "c"'))
+    script[2] = ({"agent": "root.c"}, script[2][1])
+    r = run_rlmflow("run", "go", "--model", scripted_model(script), "-q", "-o", other)
+    assert r.code == 0, r.stderr
+    r = run_rlmflow("view", family, "--diff", other)
+    assert r.code == 1
+    assert re.search(r"^- root\.b  only in the first run  right$", r.stdout, re.M)
+    assert re.search(r"^\+ root\.c  only in the second run  right$", r.stdout, re.M)
+    assert "root.a  parts at node #1, after 0 turns" in r.stdout
+    assert re.search(r'^      ```repl\n    \+ y = 1\n      done\("A"\)$', r.stdout, re.M), r.stdout
+    assert r.stdout.endswith("4 agents differ, 0 the same\n")
+
+
+def test_a_run_that_went_on_is_seen(run_rlmflow, family, tmp_path):
+    copy = shutil.copytree(family, tmp_path / "copy.rlm")
+    kept = records.read(copy)
+    last = max(i for i, (k, m) in enumerate(kept) if k == "node" and m["agent"] == "root")
+    records.write(copy, kept[:last])
+    r = run_rlmflow("view", family, "--diff", copy)
+    assert r.code == 1 and "root  the first run goes on after node #" in r.stdout
+    assert "1 agent differs, 2 the same" in r.stdout
+    r = run_rlmflow("view", family, "--diff", tmp_path / "none.rlm")
+    assert r.code == 2 and "none.rlm" in r.stderr
+
+
+# ---- usage, resumed runs ----
+
+def test_what_was_spent_outside_turns_has_a_line(go, run_rlmflow):
+    run = go(mind({"go": "print(await llm_query_batched(['a', 'b']))\ndone('x')"}))
+    text = run_rlmflow("view", run.path, "--usage").stdout
+    assert re.search(r"^ +3 .* all agents$", text, re.M) and re.search(r"^ +1 .* root  turn 1 ", text, re.M)
+    assert re.search(r"^ +2 .* root  llm_query, and calls that failed or were lost$", text, re.M)
+
+
+def test_the_usage_of_a_resumed_run_adds_up(go, server, run_rlmflow):
+    run = go(mind({"go": STEPS}))
+    kept = records.read(run.path)
+    reply = [i for i, (k, m) in enumerate(kept) if k == "node" and m["type"] == "llm_output"][1]
+    records.write(run.path, kept[:reply])  # stopped while the second reply was on its way
+    r = run_rlmflow("resume", run.path, "--base-url", server.base_url)
+    assert r.code == 0, r.stderr
+    lines = run_rlmflow("view", run.path, "--usage").stdout.splitlines()
+    calls = [int(line.split()[0]) for line in lines if re.search(r"root  (turn|llm_query)", line)]
+    total = next(int(line.split()[0]) for line in lines if "all agents" in line)
+    assert sum(calls) == total == 5
+    assert any("lost  (estimate)" in line for line in lines)
+
+
+def test_views_that_do_not_go_together_are_refused(run_rlmflow, family):
+    for flags in (["--conversation"], ["--usage", "--timeline"], ["--html", "x", "--agent", "root"],
+                  ["--diff", family, "--json"], ["--timeline", "--json"], ["--node", "n", "--usage"]):
+        r = run_rlmflow("view", family, *flags)
+        assert r.code == 2 and "--" in r.stderr and r.stdout == "", flags
