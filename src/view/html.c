@@ -130,6 +130,10 @@ put_node(struct page *page, const struct rlm_node *node, const struct rlm_node *
     rlm_json_member_text(w, "type", rlm_node_type_tag(node->type));
     rlm_json_member_int(w, "t", node->time_us);
     rlm_json_member_int(w, "at", rlm_timeline_place(page->timeline, node->time_us) / 1000);
+    const struct rlm_stop *stop = rlm_timeline_stop_before(page->timeline, before, node);
+    if (stop) {
+        rlm_json_member_int(w, "resumed", (stop->resumed_us - stop->last_us) / 1000);
+    }
     put_text(page, "content", node->content);
     if (node->code.len && before && rlm_str_eq(node->code, before->code)) {
         rlm_json_member_bool(w, "same", true);

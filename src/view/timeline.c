@@ -189,6 +189,19 @@ void rlm_timeline_deinit(struct rlm_timeline *t)
     rlm_arena_free(t->arena);
 }
 
+const struct rlm_stop *rlm_timeline_stop_before(const struct rlm_timeline *t,
+                                                const struct rlm_node *before,
+                                                const struct rlm_node *node)
+{
+    for (size_t i = t->stops.len; i-- > 0 && before;) {
+        const struct rlm_stop *stop = &t->stops.items[i];
+        if (before->time_us <= stop->last_us && node->time_us >= stop->resumed_us) {
+            return stop;
+        }
+    }
+    return NULL;
+}
+
 const struct rlm_gate_said *rlm_timeline_gate(const struct rlm_timeline *t, const char *node_id)
 {
     uintptr_t at = (uintptr_t)rlm_map_get(&t->gates_of, rlm_str_of(node_id));

@@ -59,6 +59,10 @@ int rlm_timeline_load(const rlm_graph *root, const char *journal, struct rlm_tim
 void rlm_timeline_deinit(struct rlm_timeline *t);
 /* The place of a time on the axis, 0 to total_us. */
 int64_t rlm_timeline_place(const struct rlm_timeline *t, int64_t time_us);
+/* The stop after which `node` was the first of its agent (`before`: the one before it), or NULL. */
+const struct rlm_stop *rlm_timeline_stop_before(const struct rlm_timeline *t,
+                                                const struct rlm_node *before,
+                                                const struct rlm_node *node);
 /* The first question at a node, or NULL; and the one after it. */
 const struct rlm_gate_said *rlm_timeline_gate(const struct rlm_timeline *t, const char *node_id);
 const struct rlm_gate_said *rlm_timeline_next_gate(const struct rlm_timeline *t,

@@ -97,6 +97,22 @@ static void put_texts(struct rlm_plain *p, const struct rlm_node *node, size_t m
     }
 }
 
+static void put_stop(struct rlm_plain *p,
+                     const struct rlm_timeline *t,
+                     const struct rlm_node *before,
+                     const struct rlm_node *node)
+{
+    const struct rlm_stop *stop = rlm_timeline_stop_before(t, before, node);
+    if (stop) {
+        rlm_plain_color(p, "31");
+        rlm_plain_puts(p, "-- the run was stopped, and went on");
+        put_time(p, stop->resumed_us);
+        rlm_plain_color(p, NULL);
+        rlm_plain_end(p);
+        rlm_plain_end(p);
+    }
+}
+
 /* What was said when somebody was asked after this node. */
 static void
 put_gates(struct rlm_plain *p, const struct rlm_timeline *t, const struct rlm_node *node)
@@ -132,8 +148,9 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
     struct rlm_plain p = {.out = &out, .width = o->width, .color = o->color};
     rlm_str state = rlm_view_state(g, o);
     struct rlm_timeline timeline;
-    if (rlm_timeline_load(g, o->journal, &timeline, NULL) < 0) {
-        return NULL; /* the graph was read from there: there is no memory */
+    if (rlm_timeline_load(g, o->journal, &timeline, NULL) < 0 &&
+        rlm_timeline_load(g, NULL, &timeline, NULL) < 0) {
+        return NULL; /* there is no memory; a journal that is gone by now is missed by nobody */
     }
     rlm_plain_color(&p, "1");
     rlm_plain_puts(&p, rlm_graph_agent_id(g));
@@ -150,6 +167,7 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
     for (size_t i = 0; i < rlm_graph_node_count(g) && out.status == 0; i++) {
         const struct rlm_node *node = rlm_graph_node(g, i);
         rlm_plain_end(&p);
+        put_stop(&p, &timeline, i ? rlm_graph_node(g, i - 1) : NULL, node);
         put_head(&p, node);
         put_texts(&p, node, EXCERPT_LINES, false);
         put_gates(&p, &timeline, node);

@@ -119,6 +119,9 @@ def test_a_stop_is_left_out_of_the_timeline(run_rlmflow, scripted_model, tmp_pat
     text = run_rlmflow("view", path, "--timeline").stdout
     assert "2.0 s in all" in text and "stopped at 1.0 s, resumed 23h 59m later" in text
     assert re.search(r"1\.0 s +1\.0 s", text)
+    shown = run_rlmflow("view", path, "--agent", "root").stdout
+    assert shown.count("-- the run was stopped, and went on") == 1
+    assert shown.index("-- the run") > shown.index("exec_action")
 
 
 def test_the_widest_timeline_fits_the_line(run_rlmflow, family):

@@ -181,6 +181,9 @@
     side.push('+' + time(n.at));
     head.append(make('span', 'side', side.join(' \u00b7 ')));
     head.title = n.id + '  ' + new Date(n.t / 1000).toISOString();
+    if (n.resumed !== undefined) {
+      box.append(make('p', 'resumed', 'The run was stopped before this, and went on ' + time(n.resumed) + ' later'));
+    }
     box.append(head);
     if (n.type === 'llm_output') {
       box.append(part('', n.content || '', 'reply', open));
