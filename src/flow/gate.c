@@ -389,7 +389,8 @@ enum rlm_gate_decision rlm_gate_turn(struct rlm_agent *agent, rlm_str *ret_text)
     struct rlm_gate_subject subject = {
         .kind = RLM_GATE_EXEC_TURN, .agent = agent, .reply = reply, .shown = last->code};
     bool asked = agent->run->flow->hooks.exec_turn && reply && last->code.len;
-    if (asked && agent->run->replay && agent->turn_checked <= reply->seq) {
+    if (asked && agent->run->replay && rlm_replay_next(agent) &&
+        agent->turn_checked <= reply->seq) {
         agent->turn_checked = (size_t)reply->seq + 1;
         check(&subject, past, RLM_STR(""));
     }

@@ -407,6 +407,8 @@ TEST(a_question_that_nobody_answered_is_asked_again)
     finish(&s, "awaiting_approval", "");
     CHECK_TEXT(rlm_run_message(s.run), "nobody is here");
     CHECK_INT(r.cancelled, 0);
+    r.turn = REJECT; /* what was not decided is no difference */
+    r.skip = 1;
     replay(&s, true, false);
     r.asked[0] = '\0';
     r.turn = ALLOW;
