@@ -635,7 +635,7 @@ struct rlm_run_glance {
     size_t size;
     enum rlm_run_state state;
     char *query;        /* its first 400 bytes */
-    char *reason;       /* as rlm_run_reason */
+    char *reason;       /* as rlm_run_reason; of one that was killed: "" */
     char *problem;
     int64_t started_us; /* microseconds since 1970; 0: unknown */
     int64_t changed_us; /* when something was last written */

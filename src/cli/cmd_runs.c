@@ -39,7 +39,7 @@ static const char *state_word(const struct rlm_run_glance *g)
     case RLM_RUN_RUNNING:
         return "running";
     case RLM_RUN_UNFINISHED:
-        return "unfinished";
+        return strcmp(g->reason, "awaiting_approval") == 0 ? "waiting" : "unfinished";
     case RLM_RUN_DAMAGED:
         return "damaged";
     case RLM_RUN_ENDED:
@@ -329,8 +329,9 @@ const struct command cmd_runs = {
     .usage = "[remove NAME... | prune FLAG...]",
     .description =
         "Without a word: the list, what was written to last at the top, with --json one object a line.\n"
-        "A run is answered, limit, failed, unfinished (`rlmflow resume` goes on with it), running (a\n"
-        "living process writes it) or damaged. AGE is the time since something was last written.\n"
+        "A run is answered, limit, failed, unfinished or waiting for an approval (`rlmflow resume`\n"
+        "goes on with both), running (a living process writes it) or damaged. AGE is the time since\n"
+        "something was last written.\n"
         "\n"
         "  remove NAME...   removes runs, by their names or paths; none that is being written\n"
         "  prune            removes old runs and says which; never one that is being written\n",

@@ -27,7 +27,8 @@ struct look {
     const char *blobs; /* the directory of large texts */
     char *agent;       /* of the root; NULL: no RUN record came yet */
     bool only_head;
-    bool ended; /* the last drive ended in order */
+    char *done; /* why the root ended; NULL or empty: it has not */
+    char *last; /* why the last drive ended; NULL or empty: it was killed, or goes on */
 };
 
 static int copy_text(char **to, rlm_str text, rlm_error **err)
@@ -121,15 +122,12 @@ static int take_node(struct look *l, const rlm_json *record, rlm_error **err)
     }
     rlm_str type = rlm_json_text(rlm_json_get(record, "type"), RLM_STR(""));
     rlm_str reason = rlm_json_text(rlm_json_get(record, "reason"), RLM_STR(""));
-    return copy_text(&l->g->reason, rlm_str_is(type, "done_output") ? reason : RLM_STR(""), err);
+    return copy_text(&l->done, rlm_str_is(type, "done_output") ? reason : RLM_STR(""), err);
 }
 
-/* How the last drive ended; where it was stopped the run has not ended. */
 static int take_end(struct look *l, const rlm_json *record, rlm_error **err)
 {
-    rlm_str reason = rlm_json_text(rlm_json_get(record, "reason"), RLM_STR(""));
-    l->ended = !rlm_str_is(reason, "interrupted");
-    return copy_text(&l->g->reason, reason, err);
+    return copy_text(&l->last, rlm_json_text(rlm_json_get(record, "reason"), RLM_STR("")), err);
 }
 
 static int
@@ -147,13 +145,14 @@ take_record(struct look *l, enum rlm_record_kind kind, const rlm_json *record, r
         if (!is_root(l, record)) {
             return 0;
         }
-        l->ended = false;
-        return copy_text(&l->g->reason, RLM_STR(""), err);
+        free(rlm_steal(&l->done));
+        free(rlm_steal(&l->last));
+        return 0;
     case RLM_RECORD_SETTLE:
         add_usage(l, record);
         return 0;
     case RLM_RECORD_RESUMED:
-        l->ended = false;
+        free(rlm_steal(&l->last));
         return 0;
     case RLM_RECORD_RUN_ENDED:
         return take_end(l, record, err);
@@ -303,6 +302,16 @@ static int read_all(struct look *l, int fd, uint64_t size, rlm_error **err)
     return r;
 }
 
+/* A drive that was stopped leaves a run that goes on, unless its root had ended. */
+static void choose_state(struct look *l)
+{
+    const char *last = l->last ? l->last : "", *done = l->done ? l->done : "";
+    bool stopped = strcmp(last, "interrupted") == 0 || strcmp(last, "awaiting_approval") == 0;
+    bool ended = *done || (*last && !stopped);
+    l->g->state = ended ? RLM_RUN_ENDED : RLM_RUN_UNFINISHED;
+    l->g->reason = *last && !(stopped && *done) ? rlm_steal(&l->last) : rlm_steal(&l->done);
+}
+
 static int look_at(struct look *l, const char *path, int dir_fd, rlm_error **err)
 {
     int fd;
@@ -331,9 +340,7 @@ static int look_at(struct look *l, const char *path, int dir_fd, rlm_error **err
         return r == RLM_E_NOMEM ? r : 0;
     }
     if (r >= 0) {
-        const char *reason = l->g->reason ? l->g->reason : "";
-        bool done = l->ended || (*reason && strcmp(reason, "interrupted") != 0);
-        l->g->state = done ? RLM_RUN_ENDED : RLM_RUN_UNFINISHED;
+        choose_state(l);
     }
     return r < 0 ? r : 0;
 }
@@ -375,6 +382,8 @@ int rlm_run_glance(const char *path, struct rlm_run_glance *ret_glance, rlm_erro
     close(dir_fd);
     rlm_arena_free(l.scratch);
     free(l.agent);
+    free(l.done);
+    free(l.last);
     if (r < 0) {
         rlm_run_glance_deinit(&g);
         return r;

@@ -129,7 +129,7 @@ def test_a_living_run_is_neither_removed_nor_pruned(run_rlmflow, start_rlmflow, 
         time.sleep(0.05)
     assert listed(run_rlmflow)["live.rlm"]["state"] == "running"
     r = run_rlmflow("runs", "remove", "live")
-    assert r.code == 2 and "live.rlm" in r.stderr and "living process" in r.stderr
+    assert r.code == 2 and "live.rlm" in r.stderr and f"process {p.pid} writes it" in r.stderr
     r = run_rlmflow("runs", "prune", "--keep-size", "0", "--older-than", "0s")
     assert r.code == 0 and r.stdout == "" and (shelf / "live.rlm" / "journal").exists()
     p.kill()
@@ -185,3 +185,46 @@ def test_what_makes_no_sense_is_refused(run_rlmflow, keep, shelf, words):
     keep("a.rlm")
     r = run_rlmflow("runs", *words)
     assert r.code == 2 and r.stderr and (shelf / "a.rlm" / "journal").exists()
+
+
+def test_a_run_that_went_on_is_what_its_last_drive_left(run_rlmflow, keep, shelf, scripted_model):
+    limited = keep("a.rlm", "think", "x = 1", "--max-iters", "1")
+    model = scripted_model([({}, cell("done('8')"))])
+    r = run_rlmflow("resume", limited, "--model", model, "--max-iters", "5", "-q")
+    assert r.code == 0, r.stderr
+    records = Journal(limited).records
+    on = next(r for r in records if r.kind == "resumed")
+    cut(limited, shelf / "b.rlm", on.end)
+    cut(limited, shelf / "c.rlm", records[-2].end)
+    runs = listed(run_rlmflow)
+    assert (runs["a.rlm"]["state"], runs["a.rlm"]["reason"]) == ("answered", "answered")
+    assert runs["b.rlm"]["state"] in ("limit", "unfinished") and runs["c.rlm"]["state"] == "answered"
+
+
+def test_a_run_that_was_stopped_is_unfinished(run_rlmflow, start_rlmflow, scripted_model, shelf):
+    model = scripted_model([({}, cell("import time\nopen('begun', 'w').close()\ntime.sleep(600)"))])
+    p = start_rlmflow("run", "sleep", "--model", model, "-q", "-o", shelf / "a.rlm", "--cwd", shelf)
+    while not (shelf / "begun").exists():
+        assert p.poll() is None
+    p.send_signal(2)
+    p.wait()
+    (shelf / "begun").unlink()
+    one = listed(run_rlmflow)["a.rlm"]
+    assert (one["state"], one["reason"]) == ("unfinished", "interrupted")
+
+
+def test_a_list_of_many_runs_reads_little_of_each(run_rlmflow, keep, shelf):
+    first = keep("r0.rlm", "think", "print('x' * 60000)", "--max-iters", "15", "--max-output-length", "0")
+    for i in range(1, 40):
+        shutil.copytree(first, shelf / f"r{i}.rlm")
+    journal = (first / "journal").stat().st_size
+    before = bytes_read()
+    assert len(listed(run_rlmflow)) == 40
+    read = bytes_read() - before
+    assert journal > 800000 and read < 40 * 300000, (journal, read)
+
+
+def bytes_read():
+    """By this process and the children that it has waited for."""
+    with open("/proc/self/io", encoding="ascii") as file:
+        return int(dict(line.split(": ") for line in file)["rchar"])
