@@ -8,9 +8,10 @@ import subprocess
 import termios
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from journal import Journal
+from journal import Journal, cut
 from replies import cell
 
 ASK = rb"\[q\]uit: $"
@@ -91,9 +92,9 @@ def answers(tmp_path):
             if r.get("answer")]
 
 
-def replays(run_rlmflow, tmp_path):
+def replays(run_rlmflow, tmp_path, name="run.rlm"):
     for flags in ((), ("--execute",)):
-        result = run_rlmflow("replay", tmp_path / "run.rlm", "-q", *flags)
+        result = run_rlmflow("replay", tmp_path / name, "-q", *flags)
         assert result.code == 0, result.stderr
 
 
@@ -162,7 +163,6 @@ def test_an_editor_that_fails_or_changes_nothing(run, tmp_path):
     assert "nothing was changed" in p.sees(ASK)
     p.types("y\n")
     assert p.end(0)[0] == "as it was"
-    p = None
     assert answers(tmp_path) == [("allow", "")]
 
 
@@ -247,18 +247,11 @@ def test_what_was_typed_before_the_question_is_no_answer(run, tmp_path):
     p = run("import time, os\nwhile not os.path.exists('go'): time.sleep(0.01)", "done('x')")
     p.sees(ASK)
     p.types("y\ny\ny\n")
-    for _ in range(2):
-        time.sleep(0.05)
-    (p_cwd(p) / "go").write_text("")
+    (Path(f"/proc/{p.process.pid}/cwd").resolve() / "go").write_text("")
     p.sees(ASK)
     assert [a[0] for a in answers(tmp_path)] == ["allow"]
     p.types("y\n")
     assert p.end(0)[0] == "x"
-
-
-def p_cwd(p):
-    from pathlib import Path
-    return Path(f"/proc/{p.process.pid}/cwd").resolve()
 
 
 def test_code_cannot_hide_behind_what_a_terminal_does_not_show(run):
@@ -269,10 +262,10 @@ def test_code_cannot_hide_behind_what_a_terminal_does_not_show(run):
 
 
 def test_others_go_on_while_a_person_thinks(run, tmp_path):
-    p = run(LAUNCH, rule="match:'A'", children=[("root.a", "done('A')"), ("root.b", "print(open('/dev/null').read())\ndone('B')")])
+    p = run(LAUNCH, rule="match:'A'", children=[("root.a", "done('A')"), ("root.b", "done('B')")])
     p.sees(ASK)
     deadline = time.monotonic() + 30
-    while not [r for r in Journal(tmp_path / "run.rlm").all("node", agent="root.b", type="done_output")]:
+    while not Journal(tmp_path / "run.rlm").all("node", agent="root.b", type="done_output"):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     p.types("y\n")
@@ -292,3 +285,31 @@ def test_the_end_of_input_leaves_the_run(run, tmp_path):
     p.sees(ASK)
     p.types("\x04")
     p.end(3)
+
+
+def test_what_was_decided_holds_wherever_the_run_is_killed(run, run_rlmflow, tmp_path):
+    """Nothing that was refused runs when the run goes on, even if nobody is asked any more; what was
+    edited runs as it was edited; what was not decided is asked again."""
+    ran = tmp_path / "ran"
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i s/1/42/ \"$1\"\n")
+    editor.chmod(0o755)
+    p = run(f"open({str(ran)!r}, 'w')", "done('it is 1')",
+            env={"EDITOR": str(editor), "TMPDIR": str(tmp_path)})
+    p.sees(ASK)
+    p.types("n\n\n")
+    p.sees(ASK)
+    p.types("e\n")
+    assert p.end(0)[0] == "it is 42"
+    records = Journal(tmp_path / "run.rlm").records
+    refused, edited = [r.position for r in records if r.kind == "gate" and r.get("answer")]
+    last = next(r.position for r in records if r.get("type") == "done_output")
+    for record in records[1:last]:
+        copy = cut(tmp_path / "run.rlm", tmp_path / f"cut{record.position}.rlm", record.end)
+        if record.position < edited:
+            assert run_rlmflow("resume", copy, "-q").code == 3
+        if record.position >= refused:
+            r = run_rlmflow("resume", copy, "-q", "--approve", "none", "--restore", "replay")
+            assert (r.code, r.stdout.strip()) == (0, "it is 42" if record.position >= edited else "it is 1")
+        assert not ran.exists(), record
+        replays(run_rlmflow, copy.parent, copy.name)
