@@ -22,27 +22,9 @@ static void set_screen(struct rlm_view_options *view)
     }
 }
 
-/* Preorder, iterative, since a loaded graph may be deeper than the stack. */
-static rlm_graph *next_graph(const rlm_graph *root, rlm_graph *g)
-{
-    if (rlm_graph_child_count(g)) {
-        return rlm_graph_child(g, 0);
-    }
-    while (g != root) {
-        rlm_graph *parent = rlm_graph_parent(g);
-        for (size_t i = 0; i + 1 < rlm_graph_child_count(parent); i++) {
-            if (rlm_graph_child(parent, i) == g) {
-                return rlm_graph_child(parent, i + 1);
-            }
-        }
-        g = parent;
-    }
-    return NULL;
-}
-
 static const struct rlm_node *find_node(rlm_graph *root, const char *id, rlm_graph **ret_graph)
 {
-    for (rlm_graph *g = root; g; g = next_graph(root, g)) {
+    for (rlm_graph *g = root; g; g = json_out_next(root, g)) {
         for (size_t i = 0; i < rlm_graph_node_count(g); i++) {
             const struct rlm_node *node = rlm_graph_node(g, i);
             if (strcmp(node->id, id) == 0) {
@@ -58,7 +40,7 @@ static const struct rlm_node *find_node(rlm_graph *root, const char *id, rlm_gra
 static rlm_graph *find_agent(rlm_graph *root, const char *name)
 {
     rlm_graph *found = rlm_graph_agent(root, name);
-    for (rlm_graph *g = found ? NULL : root; g; g = next_graph(root, g)) {
+    for (rlm_graph *g = found ? NULL : root; g; g = json_out_next(root, g)) {
         const char *id = rlm_graph_agent_id(g), *dot = strrchr(id, '.');
         if (dot && strcmp(dot + 1, name) == 0) {
             if (found) {
@@ -70,23 +52,9 @@ static rlm_graph *find_agent(rlm_graph *root, const char *name)
     return found;
 }
 
-static void put_graph_json(rlm_graph *g)
-{
-    struct rlm_event event = {
-        .type = rlm_graph_parent(g) ? RLM_EVENT_ADD_CHILD : RLM_EVENT_GRAPH_CREATED, .graph = g};
-    json_out_event(&event);
-    for (size_t i = 0; i < rlm_graph_node_count(g); i++) {
-        event.type = RLM_EVENT_APPEND_NODE;
-        event.node = rlm_graph_node(g, i);
-        json_out_event(&event);
-    }
-}
-
 static void put_tree_json(rlm_graph *root, const char *path)
 {
-    for (rlm_graph *g = root; g; g = next_graph(root, g)) {
-        put_graph_json(g);
-    }
+    json_out_tree(root);
     struct rlm_usage usage = rlm_graph_usage(root, true);
     struct rlm_str answer = rlm_graph_result(root), reason = rlm_graph_reason(root);
     char *reason_text = text_format("%.*s", (int)reason.len, reason.ptr ? reason.ptr : "");
@@ -271,7 +239,7 @@ static int show(rlm_graph *root, const struct options *o, const char *path)
         return show_conversation(path, g, json, &view);
     }
     if (json && agent) {
-        put_graph_json(g);
+        json_out_graph(g);
         return 0;
     }
     if (json) {

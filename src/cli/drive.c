@@ -137,7 +137,12 @@ static void on_event(void *arg, rlm_run *run, const struct rlm_event *event)
     struct machine *m = arg;
     live_event(m->live, run, event);
     if (m->json && !m->stdout_gone) {
-        json_out_event(event);
+        /* A run that goes on has a past: the lines make its graph too. */
+        if (event->type == RLM_EVENT_GRAPH_CREATED) {
+            json_out_tree(event->graph);
+        } else {
+            json_out_event(event);
+        }
     }
 }
 

@@ -20,6 +20,43 @@ void json_out_event(const struct rlm_event *event)
     free(line);
 }
 
+/* Preorder, iterative, since a loaded graph may be deeper than the stack. */
+rlm_graph *json_out_next(const rlm_graph *root, rlm_graph *g)
+{
+    if (rlm_graph_child_count(g)) {
+        return rlm_graph_child(g, 0);
+    }
+    while (g != root) {
+        rlm_graph *parent = rlm_graph_parent(g);
+        for (size_t i = 0; i + 1 < rlm_graph_child_count(parent); i++) {
+            if (rlm_graph_child(parent, i) == g) {
+                return rlm_graph_child(parent, i + 1);
+            }
+        }
+        g = parent;
+    }
+    return NULL;
+}
+
+void json_out_graph(rlm_graph *g)
+{
+    struct rlm_event event = {
+        .type = rlm_graph_parent(g) ? RLM_EVENT_ADD_CHILD : RLM_EVENT_GRAPH_CREATED, .graph = g};
+    json_out_event(&event);
+    for (size_t i = 0; i < rlm_graph_node_count(g); i++) {
+        event.type = RLM_EVENT_APPEND_NODE;
+        event.node = rlm_graph_node(g, i);
+        json_out_event(&event);
+    }
+}
+
+void json_out_tree(rlm_graph *root)
+{
+    for (rlm_graph *g = root; g; g = json_out_next(root, g)) {
+        json_out_graph(g);
+    }
+}
+
 static void put_text(const char *key, const char *text)
 {
     printf(",\"%s\":", key);
