@@ -241,7 +241,8 @@ static int check_session(struct machine *m)
                       strchr(name, '/') ? "" : " (in PATH)");
         return EXIT_USAGE;
     }
-    if (cwd && access(cwd, X_OK) < 0) {
+    bool runs_code = !m->d->replay || options_on(o, OPT_EXECUTE);
+    if (cwd && runs_code && access(cwd, X_OK) < 0) {
         text_complain("--cwd %s: %s", cwd, strerror(errno));
         return EXIT_USAGE;
     }

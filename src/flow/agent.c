@@ -336,7 +336,8 @@ int64_t rlm_agent_ended_launch(const struct rlm_agent *agent)
 {
     for (size_t i = 0; i < agent->calls.len; i++) {
         const struct rlm_call *call = agent->calls.items[i];
-        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0) {
+        if (call->kind == RLM_CALL_LAUNCH && call->parts_left == 0 &&
+            !(agent->run->replay && rlm_replay_ends_later(agent, call))) {
             return call->id;
         }
     }

@@ -165,6 +165,9 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
         rlm_restore_finished(agent, how);
         return;
     }
+    if (agent->run->replay && !rlm_replay_cell_ended(agent)) {
+        return;
+    }
     agent->cell_open = false;
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");

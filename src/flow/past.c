@@ -180,6 +180,9 @@ keep(struct reading *r, rlm_arena *arena, const rlm_json *value, rlm_str *ret, r
 
 static int keep_json(rlm_arena *arena, const rlm_json *value, rlm_str *ret, rlm_error **err)
 {
+    if (!value) {
+        return rlm_error_set(err, RLM_E_CORRUPT, "a host call without its arguments");
+    }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RLM_RECORD_MAX_BYTES);
     struct rlm_json_writer w = {.buf = &buf};
     rlm_json_put(&w, value);
@@ -725,7 +728,7 @@ static int join_with_graph(struct reading *r, rlm_error **err)
 struct rlm_past *rlm_past_take(struct rlm_past_run *past_run, rlm_graph *g)
 {
     struct rlm_past *past = rlm_map_remove(&past_run->agents, rlm_str_of(g->agent_id));
-    if (past && past->graph != g) {
+    if (past) { /* the graph may be another, or have been reopened since */
         past->graph = g;
         for (size_t i = 0; i < past->cells.len; i++) {
             past->cells.items[i]->end = NULL;

@@ -291,12 +291,12 @@ static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
 
 /* ---- cells from the record ------------------------------------------------------------------- */
 
-/* A launch that the run was stopped in before it took effect. */
+/* A launch or an answer that the run was stopped in before it took effect. */
 static bool came_to_nothing(const struct rlm_agent *agent, const struct rlm_past_call *call)
 {
     const rlm_graph *g = recorded_graph(agent);
     if (call->finished || !rlm_str_is(call->name, "launch_subagents")) {
-        return false;
+        return !call->finished && rlm_str_is(call->name, "done");
     }
     for (size_t i = agent->again->action; i < g->nodes.len; i++) {
         const struct rlm_node *node = g->nodes.items[i];
@@ -342,9 +342,10 @@ static void end_cell(struct rlm_agent *agent)
         come_to_the_end(agent);
         return;
     }
+    bool in_time = !rlm_str_is(cell->end->reason, "time");
     agent->from_record = agent->cell_open = false;
     agent->again = NULL;
-    rlm_calls_cancel(agent, "terminated");
+    rlm_calls_cancel(agent, in_time ? "terminated" : "time");
     if (agent->answer) {
         rlm_agent_finish_answered(agent, cell->end->output);
     } else if (cell->end->type != RLM_DONE_OUTPUT && !agent->run->stopping) {
@@ -430,7 +431,9 @@ bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)
     }
     size_t seq = last->type == RLM_LLM_OUTPUT ? last->seq + 1 : last->seq;
     struct rlm_past_cell *cell = cell_at(agent, seq);
-    if (cell && !cell->broken && (r->execute || !ran_outside(agent->past, cell))) {
+    /* A cell that a limit or a person ended has no end of its own. */
+    bool cut_off = cell && cell->end && cell->end->type == RLM_DONE_OUTPUT && !cell->answered;
+    if (cell && !cell->broken && !cut_off && (r->execute || !ran_outside(agent->past, cell))) {
         if (agent->again == cell) {
             return false; /* it waits for its session */
         }
@@ -462,11 +465,12 @@ bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)
     return true;
 }
 
-/* Limits may have been given anew when the run went on: each agent goes by those of its last turn. */
+/* Limits may have been given anew when the run went on: each agent goes by those of its turn. */
 static void take_limits(struct rlm_agent *agent)
 {
     const struct rlm_past *past = agent->past;
-    size_t turn = (size_t)agent->graph->turns;
+    const struct rlm_node *next = rlm_replay_next(agent);
+    size_t turn = (size_t)agent->graph->turns + (next && next->type == RLM_LLM_OUTPUT);
     if (past && turn && turn <= past->turns.len) {
         size_t drive = past->turns.items[turn - 1].drive;
         agent->run->flow->limits = replay_of(agent)->past->drives.items[drive];
@@ -547,6 +551,25 @@ void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *
     }
 }
 
+bool rlm_replay_ends_later(const struct rlm_agent *agent, const struct rlm_call *call)
+{
+    const struct rlm_node *next = rlm_replay_next(agent);
+    const struct rlm_past_cell *cell = agent->again;
+    if (!next || !cell ||
+        (next->type != RLM_RESUME_ACTION && next->type != RLM_SUPERVISING_OUTPUT)) {
+        return false;
+    }
+    for (size_t i = 0; i < cell->calls.len; i++) {
+        const struct rlm_past_call *was = cell->calls.items[i];
+        if (was->first_id == next->call_id && was->made_as != call->id) {
+            return next->type == RLM_SUPERVISING_OUTPUT
+                       ? !was->made_as
+                       : was->made_as && rlm_call_find(agent, was->made_as) != NULL;
+        }
+    }
+    return false;
+}
+
 size_t rlm_replay_deliverable(struct rlm_agent *agent)
 {
     struct rlm_past_cell *cell = agent->again;
@@ -584,6 +607,24 @@ void rlm_replay_take_note(struct rlm_agent *agent)
         rlm_str lost = rlm_json_text(rlm_json_get(metadata, "lost"), RLM_STR(""));
         agent->lost = lost.len ? rlm_strndup(lost.ptr, lost.len) : NULL;
     }
+}
+
+bool rlm_replay_cell_ended(struct rlm_agent *agent)
+{
+    const struct rlm_past_cell *cell = agent->again;
+    for (size_t i = 0; cell && cell->end && i < cell->calls.len; i++) {
+        const struct rlm_past_call *call = cell->calls.items[i];
+        if (call->delivered && !call->made_as) {
+            rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
+            rlm_buf_add_str(&text, call->name);
+            rlm_buf_add_str(&text, call->args_json);
+            rlm_buf_add_str(&text, call->kwargs_json);
+            rlm_replay_diverge(agent, "a host call that was made, and is not", rlm_buf_str(&text),
+                               RLM_STR(""));
+            return false;
+        }
+    }
+    return true;
 }
 
 const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node)

@@ -45,8 +45,13 @@ bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call);
 void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *result);
 /* How many of the first results may be handed over now; they have been put in the recorded order. */
 size_t rlm_replay_deliverable(struct rlm_agent *agent);
+/* A launch that has ended here, while in the recording another one of the agent ended, or began, first. */
+bool rlm_replay_ends_later(const struct rlm_agent *agent, const struct rlm_call *call);
 /* What the recording says with the next observation of a session that went before: `agent->lost`. */
 void rlm_replay_take_note(struct rlm_agent *agent);
+/* A cell that ran again has ended: it must have made all calls that were answered in the recording. False:
+ * the run is over. */
+bool rlm_replay_cell_ended(struct rlm_agent *agent);
 /* What a cell that ran again showed, beside what is recorded: the node to append. NULL: the run is
  * over. */
 const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node);

@@ -1,9 +1,12 @@
 """A recorded run again, without its model: the same, or the first difference at the right place."""
 
+import shutil
+
 import pytest
-from journal import Journal, cut
+from journal import Journal, cut, rewrite
 from runs import command, go, look, mind  # noqa: F401
-from test_resume import ANSWER, INPUT, story, whole  # noqa: F401
+from test_resume import (ANSWER, INPUT, TORTURE, bought, resumer, story,  # noqa: F401
+                         whole)
 
 
 def replay(run_rlmflow, path, *flags, code=0):
@@ -35,3 +38,138 @@ def test_resumed_runs_are_replayed(whole, tmp_path, server, run_rlmflow):
             run_rlmflow("resume", copy, "-q", "--restore", mode, "--max-iters", "7")
             replay(run_rlmflow, copy)
             replay(run_rlmflow, copy, "--execute")
+
+
+# ---- what was changed is found where it is ----
+
+def changed(whole, tmp_path, kind, nth=0, change=None, **members):
+    """A copy of the run in which the nth record of that kind and these members is changed."""
+    record = Journal(whole.path).all(kind, **members)[nth]
+    return rewrite(whole.path, tmp_path / "changed.rlm",
+                   lambda r: {**r.members, **change(r)} if r.position == record.position else r.members)
+
+
+CHANGES = {
+    # name: (kind, members, nth, change, what the report says)
+    "a reply": ("node", {"agent": "root", "type": "llm_output"}, 2,
+                lambda r: {"content": r["content"].replace("'two'", "'zwei'")},
+                "differs: root, turn 3: the code that was found in a reply"),
+    "a reply of a child": ("node", {"agent": "root.w1", "type": "llm_output"}, 1,
+                           lambda r: {"content": "no code at all"},
+                           "differs: root.w1, turn 2: the code that was found in a reply"),
+    "an output": ("node", {"agent": "root", "type": "exec_output"}, 0,
+                  lambda r: {"content": "[7]", "output": "[7]\n"},
+                  "differs: root, turn 1: the messages that the model is sent"),
+    "the prompt": ("reserve", {"agent": "root", "turn": 1}, 0, lambda r: {"messages": "0" * 16},
+                   "differs: root, turn 0: the messages that the model is sent"),
+    "an argument": ("call_started", {"name": "llm_query_batched"}, 0, lambda r: {"args": [["one", "two", "4"]]},
+                    "differs: root, turn 3, cell 3: a host call that was not made"),
+    "a child's task": ("child", {"name": "w1"}, 0, lambda r: {"query": "play"},
+                       "differs: root.w1, turn 0: a sub-agent's task"),
+    "a child's name": ("node", {"agent": "root", "type": "supervising_output"}, 0,
+                       lambda r: {"agents": ["root.w0", "root.w0"]},
+                       "differs: root, turn 2, cell 2: which sub-agents were launched"),
+    "the answer to a call": ("call_finished", {"agent": "root", "value": ["15:noted", "15:noted"]}, 0,
+                             lambda r: {"value": ["15:noted", "16:noted"]},
+                             "differs: root, turn 2, cell 2: the answer to a host call"),
+    "an answer": ("node", {"agent": "root.w0", "type": "done_output"}, 0, lambda r: {"result": "16:noted"},
+                  "differs: root.w0, turn 3: the answer"),
+    "a step": ("node", {"agent": "root.child0", "type": "exec_output"}, 0,
+               lambda r: {"type": "error_output", "error": "no_code"}, "differs: root.child0, turn 1"),
+    "why it ended": ("node", {"agent": "root", "type": "done_output"}, 0, lambda r: {"reason": "max_iters"},
+                     "differs: root, turn 5: "),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_was_changed_is_reported_where_it_is(whole, tmp_path, run_rlmflow, name):
+    kind, members, nth, change, said = CHANGES[name]
+    if name == "the answer to a call":
+        members = {"agent": "root", "value": [v for v in ANSWER.split("|") if "15:" in v]}
+    copy = changed(whole, tmp_path, kind, nth, change, **members)
+    assert said in replay(run_rlmflow, copy, code=1)
+
+
+def test_the_two_that_differ_are_shown(whole, tmp_path, run_rlmflow):
+    kind, members, nth, change, _ = CHANGES["an answer"]
+    told = replay(run_rlmflow, changed(whole, tmp_path, kind, nth, change, **members), code=1)
+    assert "  - 16:noted\n  + 15:noted\n" in told
+
+
+def test_an_output_that_was_changed_is_found_by_running_the_cell(go, tmp_path, run_rlmflow):
+    whole = go(mind({"go": ["print('before')", "print(3)", "done('1')"]}))
+    copy = changed(whole, tmp_path, "node", 1, lambda r: {"content": "4", "output": "4\n"},
+                   agent="root", type="exec_output")
+    told = replay(run_rlmflow, copy, "--execute", code=1)
+    assert "differs: root, turn 2: the messages that the model is sent" in told, told
+
+
+def test_outputs_that_vary_differ_unless_they_are_ignored(go, run_rlmflow):
+    run = go(mind({"go": ["print('same')", "import time\nprint(time.time_ns())", "print(object())", "done('1')"]}))
+    told = replay(run_rlmflow, run.path, "--execute", code=1)
+    assert "1 cell printed something else; the first is cell 2 of root" in told
+    told = replay(run_rlmflow, run.path, "--execute", "--ignore-output")
+    assert "1 cell printed something else; the first is cell 2 of root" in told
+    replay(run_rlmflow, run.path)
+
+
+def test_a_call_that_is_not_made_any_more_is_reported(go, tmp_path, run_rlmflow):
+    marker = tmp_path / "marker"
+    run = go(mind({"go": ["x = 1", f"import os\nif not os.path.exists({str(marker)!r}): await llm_query('a')",
+                          "done('1')"]}))
+    replay(run_rlmflow, run.path, "--execute")
+    marker.touch()
+    told = replay(run_rlmflow, run.path, "--execute", code=1)
+    assert "differs: root, turn 2, cell 2: a host call that was made, and is not\n  - llm_query[\"a\"]" in told
+
+
+# ---- damage ----
+
+def test_a_byte_that_was_flipped_is_reported_and_cut_off(whole, tmp_path, server, run_rlmflow, resumer):
+    """By a replay, and by a resume, which refuses it without --cut; then the answer is the same."""
+    data = (whole.path / "journal").read_bytes()
+    records = Journal(whole.path).records
+    step = 17 if TORTURE else 397
+    total = len(bought(whole.path))
+
+    def at(position):
+        copy = tmp_path / f"flip{position}.rlm"
+        shutil.copytree(whole.path, copy)
+        flipped = bytearray(data)
+        flipped[position] ^= 1 << position % 8
+        (copy / "journal").write_bytes(flipped)
+        told = run_rlmflow("replay", copy)
+        start = max([r.end for r in records if r.end <= position], default=8)
+        if position < 8 or start == 8:
+            assert told.code == 2, (position, told.stderr)
+            return
+        assert told.code in (0, 1), (position, told.stderr)
+        assert f"the journal is damaged at byte {start}, and read up to there" in told.stderr, position
+        if position % (5 * step) and not TORTURE:
+            return
+        before = len(bought(cut(whole.path, tmp_path / f"before{position}.rlm", start)))
+        if start != records[-1].end - (records[-1].end - records[-2].end):  # not the last: no torn tail
+            refused, _ = resumer.resume(copy, "--restore", "replay")
+            assert refused.code == 2 and f"damaged at byte {start}:" in refused.stderr, refused.stderr
+        run, asked = resumer.resume(copy, "--restore", "replay", "--cut")
+        if "has ended with an answer" not in run.stderr:
+            assert run.answer == ANSWER, (position, run.stderr)
+            assert asked == total - before, position
+
+    resumer.each(at, range(3, len(data), step))
+
+
+def test_a_journal_of_any_length_is_replayed_up_to_its_end(whole, tmp_path, run_rlmflow, resumer):
+    size = (whole.path / "journal").stat().st_size
+    ends = {r.end for r in Journal(whole.path).records}
+
+    def at(length):
+        copy = cut(whole.path, tmp_path / f"length{length}.rlm", length)
+        told = run_rlmflow("replay", copy)
+        if length < min(ends):
+            assert told.code == 2, (length, told.stderr)
+        else:
+            assert told.code == 0, (length, told.stderr)
+            assert ("the journal is damaged" in told.stderr) == (length not in ends), (length, told.stderr)
+
+    resumer.each(at, sorted({*range(0, size, 5 if TORTURE else 211), *list(ends)[::7]}))
