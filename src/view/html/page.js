@@ -196,6 +196,8 @@
         head.insertBefore(make('span', 'plain', 'of the reply above, as it stands'), head.lastChild);
       } else if (n.code) {
         box.append(part('', n.code, 'code', open));
+      } else {
+        head.insertBefore(make('span', 'plain', 'none: nothing was run'), head.lastChild);
       }
     } else {
       if (n.content) box.append(part('', n.content, n.type === 'user_query' ? 'said' : '', open));
@@ -204,7 +206,7 @@
     }
     if (n.agents) box.append(make('div', 'part', links(n.agents)));
     if (n.result) box.append(part('answer', n.result, 'said', open));
-    if (n.gates) box.append(part('', n.gates.join('\n'), 'gate', open));
+    if (n.gates) box.append(part('', n.gates.map((g) => g[0].toUpperCase() + g.slice(1)).join('\n'), 'gate', open));
     if (n.meta && !USUAL.test(n.meta)) {
       box.append(make('details', 'part', make('summary', 'label', 'metadata'), make('pre', '', visible(n.meta))));
     }
@@ -294,7 +296,7 @@
     });
     const dot = make('span', 'dot' + (isBad(a) ? ' bad' : g.state === 'answered' ? '' : ' open'));
     const who = make('span', 'who', foldMark, dot, make('span', 'name', g.name),
-                     g.state === 'answered' ? null : make('span', 'why', g.state));
+                     g.state === 'answered' ? null : make('span', isBad(a) ? 'why wrong' : 'why', g.state));
     who.style.paddingLeft = Math.min(g.depth, 12) * 14 + 'px';
     const row = make('div', 'row', who, make('span', 'number', String(g.turns)),
                      make('span', 'number tokens', count(total[1] + total[3])),
