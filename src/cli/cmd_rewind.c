@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/program.h"
 #include "cli/text.h"
 
 #include <stdlib.h>
@@ -20,9 +21,11 @@ static int run(struct options *o)
     if (r < 0) {
         code = text_fail(err);
     } else {
-        text_say("%s %s node %u of %s (%s); go on with: rlmflow resume %s", path,
+        char *program = program_word();
+        text_say("%s %s node %u of %s (%s); go on with: %s resume %s", path,
                  r > 0 ? "ends already with" : "ends now with", (unsigned)node->seq,
-                 rlm_graph_agent_id(g), rlm_node_type_tag(node->type), path);
+                 rlm_graph_agent_id(g), rlm_node_type_tag(node->type), program, path);
+        free(program);
     }
     rlm_graph_free(root);
     free(place);
