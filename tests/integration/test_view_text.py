@@ -64,15 +64,15 @@ def test_the_conversation_goes_by_the_limits_of_its_drive(go, server, run_rlmflo
     assert len(shown["messages"]) > len(first)
 
 
-def test_what_cannot_be_made_again_is_said(go, run_rlmflow):
-    run = go(mind({"go": STEPS}))
-    kept = records.read(run.path)
+def test_what_cannot_be_made_again_is_said(go, run_rlmflow, tmp_path):
+    copy = shutil.copytree(go(mind({"go": STEPS})).path, tmp_path / "copy.rlm")
+    kept = records.read(copy)
     for kind, members in kept:
         if kind == "node" and members["type"] == "exec_output":
             members["content"] += " changed"
-    records.write(run.path, kept)
-    assert conversation(run_rlmflow, run.path)["as_sent"] is False
-    text = run_rlmflow("view", run.path, "--agent", "root", "--conversation").stdout
+    records.write(copy, kept)
+    assert conversation(run_rlmflow, copy)["as_sent"] is False
+    text = run_rlmflow("view", copy, "--agent", "root", "--conversation").stdout
     assert "differs" in text and "as they were sent" not in text
 
 
