@@ -16,12 +16,12 @@ struct reading {
     rlm_arena *scratch;  /* of one record */
     struct rlm_map asks; /* number of an open ask -> struct rlm_lost_ask */
     struct rlm_undone_list undone;
-    bool is_undone;      /* what the record says of its agent */
-    int64_t began_us;    /* the drive under way */
-    int64_t earlier_ms;  /* of the drives before it */
-    int64_t still_ms;    /* in which all agents of this drive waited for gates */
-    int64_t gate_us;     /* the last question or answer */
-    size_t n_turns;      /* of all agents */
+    bool is_undone;     /* what the record says of its agent */
+    int64_t began_us;   /* the drive under way */
+    int64_t earlier_ms; /* of the drives before it */
+    int64_t still_ms;   /* in which all agents of this drive waited for gates */
+    int64_t gate_us;    /* the last question or answer */
+    size_t n_turns;     /* of all agents */
 };
 
 /* ---- finding --------------------------------------------------------------------------------- */
