@@ -79,8 +79,9 @@ def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
                                                 "ignore_max_tokens": True})
     server.set_rules(rules)
     args, path = command(server, "--input", corpus, *request.param)
+    sanitizer = run_rlmflow.__self__.environment()["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
     done = run_rlmflow(*args, env={"LD_PRELOAD": build_dir / "tests" / "tools" / "libsync_log.so",
-                                   "RLM_SYNC_LOG": log})
+                                   "RLM_SYNC_LOG": log, "ASAN_OPTIONS": sanitizer})
     assert done.stdout == ANSWER + "\n", done.stderr
     return Disk(path, log)
 
