@@ -108,11 +108,11 @@ static void put_head(const struct chart *chart, const char *title)
     rlm_plain_end(p);
     for (size_t i = 0; i < chart->timeline->stops.len; i++) {
         const struct rlm_stop *stop = &chart->timeline->stops.items[i];
-        rlm_plain_puts(p, "stopped at ");
+        rlm_plain_puts(p, "stopped: last step at ");
         put_duration(p, rlm_timeline_place(chart->timeline, stop->last_us));
         rlm_plain_puts(p, ", resumed ");
         put_duration(p, stop->resumed_us - stop->last_us);
-        rlm_plain_puts(p, " later: that time is left out");
+        rlm_plain_puts(p, " later; the time between is left out");
         rlm_plain_end(p);
     }
     rlm_plain_color(p, "1");

@@ -19,6 +19,7 @@ from program import Workspace, become_subreaper, reset_signals, script_text  # n
 from server import ModelServer  # noqa: E402
 from workers import interpreters  # noqa: E402
 
+collect_ignore = [] if chromium.find() else ["test_view_browser.py"]
 OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are for
 
 

@@ -33,8 +33,9 @@ def conversation(run_rlmflow, run, agent="root"):
 
 # ---- the conversation ----
 
-@pytest.mark.parametrize("flags", [(), ("--max-messages", "4"), ("--max-messages", "6"), ("--max-iters", "4"),
-                                   ("--max-iters", "3"), ("--max-output-length", "100")])
+@pytest.mark.parametrize("flags", [
+    (), ("--max-messages", "4"), ("--max-messages", "6"), ("--max-iters", "4"), ("--max-iters", "3"),
+    ("--max-output-length", "100")])
 def test_the_conversation_is_what_the_server_got(go, server, run_rlmflow, flags):
     run = go(mind({"go": STEPS}), *flags)
     shown = conversation(run_rlmflow, run.path)
@@ -45,7 +46,8 @@ def test_the_conversation_is_what_the_server_got(go, server, run_rlmflow, flags)
 
 def test_the_conversation_of_a_sub_agent_has_its_inputs(go, server, run_rlmflow, tmp_path):
     (tmp_path / "part").write_text("abc" * 50000)
-    run = go(mind({"go": "await launch_subagents([{'query': 'work', 'name': 'w', 'inputs': {'part': part}}])\ndone('x')",
+    launch = "await launch_subagents([{'query': 'work', 'name': 'w', 'inputs': {'part': part}}])"
+    run = go(mind({"go": launch + "\ndone('x')",
                    "work": "done(INPUTS['part'][:3])"}), "--input", f"part=@{tmp_path}/part")
     shown = conversation(run_rlmflow, run.path, "root.w")
     assert shown["as_sent"] and "150,000 characters" in shown["messages"][1]["content"]
@@ -117,7 +119,7 @@ def test_a_stop_is_left_out_of_the_timeline(run_rlmflow, scripted_model, tmp_pat
                                          "options": options}))
     records.write(path, kept)
     text = run_rlmflow("view", path, "--timeline").stdout
-    assert "2.0 s in all" in text and "stopped at 1.0 s, resumed 23h 59m later" in text
+    assert "2.0 s in all" in text and "last step at 1.0 s, resumed 23h 59m later" in text
     assert re.search(r"1\.0 s +1\.0 s", text)
     shown = run_rlmflow("view", path, "--agent", "root").stdout
     assert shown.count("-- the run was stopped, and went on") == 1

@@ -202,11 +202,15 @@
     } else {
       if (n.content) box.append(part('', n.content, n.type === 'user_query' ? 'said' : '', open));
       if (n.code) box.append(part('code', n.code, 'code', open));
-      if (n.output && !n.echo && !(n.content || '').includes(n.output.trimEnd())) box.append(part('printed', n.output, '', open));
+      if (n.output && !n.echo && !(n.content || '').includes(n.output.trimEnd())) {
+        box.append(part('printed', n.output, '', open));
+      }
     }
     if (n.agents) box.append(make('div', 'part', links(n.agents)));
     if (n.result) box.append(part('answer', n.result, 'said', open));
-    if (n.gates) box.append(part('', n.gates.map((g) => g[0].toUpperCase() + g.slice(1)).join('\n'), 'gate', open));
+    if (n.gates) {
+      box.append(part('', n.gates.map((g) => g[0].toUpperCase() + g.slice(1)).join('\n'), 'gate', open));
+    }
     if (n.meta && !USUAL.test(n.meta)) {
       box.append(make('details', 'part', make('summary', 'label', 'metadata'), make('pre', '', visible(n.meta))));
     }
@@ -286,6 +290,10 @@
   function isBad(a) {
     return agents[a].state !== 'answered' && agents[a].state !== 'unfinished';
   }
+  function stateOf(a) {
+    const state = agents[a].state;
+    return make('span', state === 'answered' ? 'state-answered' : isBad(a) ? 'state-bad' : '', state);
+  }
   function makeRow(a) {
     const g = agents[a], open = !closed.has(a), total = g.usage;
     const foldMark = make('span', 'fold', children[a].length ? (open ? '\u25be' : '\u25b8') : '');
@@ -341,13 +349,14 @@
   }
   $('tree').addEventListener('keydown', (e) => {
     const at = rows.indexOf(focused), open = !closed.has(focused), has = children[focused].length > 0;
+    const above = agents[focused].parent;
     const actions = {
       ArrowDown: () => focusRow(rows[at + 1]),
       ArrowUp: () => focusRow(rows[at - 1]),
       Home: () => focusRow(rows[0]),
       End: () => focusRow(rows[rows.length - 1]),
       ArrowRight: () => !has ? 0 : open ? focusRow(children[focused][0]) : toggle(focused),
-      ArrowLeft: () => has && open ? toggle(focused) : agents[focused].parent >= 0 && focusRow(agents[focused].parent),
+      ArrowLeft: () => has && open ? toggle(focused) : above >= 0 && focusRow(above),
       Enter: () => show(focused),
       ' ': () => show(focused),
     };
@@ -408,12 +417,14 @@
     layTree();
     rowOf(a).scrollIntoView({block: 'nearest'});
     const facts = [plural(g.turns, 'turn')];
-    if (g.usage[0]) facts.push(plural(g.usage[0], 'model call'), count(g.usage[1]) + ' tokens in', count(g.usage[3]) + ' out');
+    if (g.usage[0]) {
+      facts.push(plural(g.usage[0], 'model call'), count(g.usage[1]) + ' tokens in', count(g.usage[3]) + ' out');
+    }
     if (g.usage[4]) facts.push(money(g.usage[4]));
     facts.push('model ' + g.model);
-    const state = make('span', g.state === 'answered' ? 'state-answered' : isBad(a) ? 'state-bad' : '', g.state);
     const box = make('div', 'agent', make('h2', '', g.id),
-      make('p', 'facts', state, ...facts.map((f) => make('span', '', f))), make('div', 'bar', bar(a)), legend(a));
+      make('p', 'facts', stateOf(a), ...facts.map((f) => make('span', '', f))),
+      make('div', 'bar', bar(a)), legend(a));
     if (children[a].length) {
       box.append(make('p', 'facts', plural(children[a].length, 'sub-agent')));
     }
@@ -428,7 +439,8 @@
     }
   }
   function showTimes() {
-    const axis = make('span', 'axis', ...[0, 0.25, 0.5, 0.75, 1].map((f) => make('span', '', time(run.total_ms * f))));
+    const axis = make('span', 'axis',
+      ...[0, 0.25, 0.5, 0.75, 1].map((part) => make('span', '', time(run.total_ms * part))));
     const list = make('div', 'times');
     for (let a = 0; a < agents.length; a++) {
       const s = agents[a].spans, row = button('span', '', () => show(a));
@@ -438,8 +450,8 @@
       row.title = agents[a].id;
       list.append(row);
     }
-    const stops = run.stops.map(([at, gap]) => 'The run was stopped at ' + time(at) + ' and went on ' + time(gap) +
-      ' later; that time is left out.').join('\n');
+    const stops = run.stops.map(([at, gap]) => 'The run was stopped: its last step was at ' + time(at) +
+      ', and it went on ' + time(gap) + ' later. The time between is left out.').join('\n');
     const box = make('div', '', legend(null), stops && make('p', 'note', stops));
     list.prepend(make('div', 'scale', make('span'), axis, make('span')));
     box.append(list);
@@ -475,10 +487,10 @@
   function showFound() {
     const f = found, box = make('div', 'found');
     const more = f.total > f.hits.length ? ', the first ' + f.hits.length + ' of them shown' : '';
-    box.append(make('p', 'facts', f.done ? (f.total ? 'In ' + plural(f.total, 'node') + more : 'Found nowhere') : 'Searching\u2026'));
+    box.append(make('p', 'facts', f.total ? 'In ' + plural(f.total, 'node') + more : 'Found nowhere'));
     for (const [a, k, m] of f.hits) box.append(hitButton(a, k, m));
     $('tab-found').hidden = false;
-    $('tab-found').textContent = 'Found' + (f.done ? ' (' + f.total + ')' : '');
+    $('tab-found').textContent = 'Found (' + f.total + ')';
     setTab('found', box);
   }
   /* In slices, so that the page stays alive with many megabytes of text. */
@@ -490,7 +502,7 @@
       found = null;
       return;
     }
-    const f = {hits: [], total: 0, done: false}, re = pattern(text);
+    const f = {hits: [], total: 0}, re = pattern(text);
     let looked = performance.now();
     for (let a = 0; a < agents.length; a++) {
       for (let k = 0; k < agents[a].nodes.length; k++) {
@@ -506,7 +518,6 @@
         }
       }
     }
-    f.done = true;
     found = f;
     showFound();
   }
@@ -578,13 +589,15 @@
   const total = run.usage;
   $('title').textContent = oneLine(agents[0].query).slice(0, 400) || 'A run';
   $('title').title = visible(agents[0].query).slice(0, 2000);
-  const state = make('span', agents[0].state === 'answered' ? 'state-answered' : isBad(0) ? 'state-bad' : '', agents[0].state);
   const facts = [plural(agents.length, 'agent'), plural(owner.size, 'node'), plural(total[0], 'model call'),
                  count(total[1]) + ' tokens in, ' + count(total[3]) + ' out', money(total[4]), time(run.total_ms)];
-  if (run.stops.length) facts.push('stopped and resumed ' + (run.stops.length === 1 ? 'once' : run.stops.length + ' times'));
-  $('facts').append(state, ...facts.filter(Boolean).map((f) => make('span', '', f)));
-  const notes = [run.note, run.cut ? plural(run.cut, 'long text') + ' cut in the middle here: rlmflow view --node shows all of it.' : '']
-    .filter(Boolean);
+  if (run.stops.length) {
+    facts.push('stopped and resumed ' + (run.stops.length === 1 ? 'once' : run.stops.length + ' times'));
+  }
+  $('facts').append(stateOf(0), ...facts.filter(Boolean).map((f) => make('span', '', f)));
+  const cut = run.cut && plural(run.cut, 'long text') +
+    ' cut in the middle here: rlmflow view --node shows all of it.';
+  const notes = [run.note, cut].filter(Boolean);
   $('note').hidden = !notes.length;
   $('note').textContent = visible(notes.join('\n'));
   setTheme(dark.matches ? 'dark' : 'light');
