@@ -205,7 +205,7 @@ RLM_API int rlm_graph_remove_node(rlm_graph *g, const char *node_id, rlm_error *
 RLM_API int rlm_graph_remove_child(rlm_graph *child, rlm_error **err);
 /* Goes back to where the node was the last of `g`: what follows goes, with the children that it launched.
  * The agents above go back to where they waited for `g`, for they have not yet heard of its end. 1: there
- * was nothing to take out. RLM_E_NOT_FOUND. */
+ * was nothing to take out. RLM_E_NOT_FOUND. One that fails on its way may have changed agents above. */
 RLM_API int rlm_graph_rewind(rlm_graph *g, const char *node_id, rlm_error **err);
 
 /* A place to come back to: the end of one agent's trajectory. */

@@ -81,8 +81,8 @@ int run_from(struct options *o, const char *from)
         }
         code = resume_run(o, path, (struct rlm_str){"", 0});
         if (code == EXIT_USAGE) {
-            rlm_run_remove(path,
-                           NULL); /* nothing was done in it, and the next try may want its name */
+            /* Nothing was done in it, and the next try may want its name. */
+            rlm_run_remove(path, NULL);
         }
     }
     free(given);
