@@ -46,8 +46,8 @@ const char *rlm_view_state_color(rlm_str state)
     static const struct {
         const char *state, *sgr;
     } colors[] = {
-        {"answered", "32"}, {"asking", "36"}, {"running", "33"},
-        {"waiting", "34"},  {"queued", "2"},  {"ready", "2"},
+        {"answered", "32"}, {"asking", "36"}, {"running", "33"},   {"waiting", "34"},
+        {"queued", "2"},    {"ready", "2"},   {"at a gate", "35"},
     };
     for (size_t i = 0; i < sizeof colors / sizeof *colors; i++) {
         if (rlm_str_is(state, colors[i].state)) {
