@@ -17,6 +17,7 @@ struct chart {
     struct rlm_plain *p;
     const struct rlm_timeline *timeline;
     int name, bar; /* columns */
+    int kinds;     /* of spans: approvals come last, and only where there are any */
     size_t lines;
 };
 
@@ -97,7 +98,7 @@ static void put_bar(struct rlm_plain *p, const struct row *row)
 static void put_head(const struct chart *chart, const char *title)
 {
     struct rlm_plain *p = chart->p;
-    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+    for (int kind = 0; kind < chart->kinds; kind++) {
         rlm_plain_color(p, kinds[kind].sgr);
         rlm_plain_puts(p, kinds[kind].mark);
         rlm_plain_color(p, NULL);
@@ -134,7 +135,7 @@ static void put_agent(struct chart *chart, const rlm_graph *root, const rlm_grap
     p->column = name.column;
     rlm_plain_pad(p, chart->name + 1);
     put_bar(p, &row);
-    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+    for (int kind = 0; kind < chart->kinds; kind++) {
         rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
         if (row.sums[kind]) {
             put_duration(p, row.sums[kind]);
@@ -147,7 +148,7 @@ static void put_agents(struct chart *chart, const rlm_graph *root)
 {
     struct rlm_plain *p = chart->p;
     put_head(chart, "agent");
-    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+    for (int kind = 0; kind < chart->kinds; kind++) {
         rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
         rlm_plain_puts(p, kinds[kind].name);
     }
@@ -206,7 +207,7 @@ static void set_columns(struct chart *chart, const rlm_graph *root, bool steps, 
         size_t len = strlen(g->name) + 2 * (size_t)(g->depth - root->depth);
         longest = len > (size_t)longest ? (len < NAME_MOST ? (int)len : NAME_MOST) : longest;
     }
-    int sums = steps ? SUM + 21 : _RLM_SPAN_KINDS * SUM;
+    int sums = steps ? SUM + 21 : chart->kinds * SUM;
     int bar = (width ? width : WIDTH) - longest - 3 - sums;
     chart->name = longest;
     chart->bar = bar < BAR_LEAST ? BAR_LEAST : bar > BAR_MOST ? BAR_MOST : bar;
@@ -228,7 +229,8 @@ int rlm_view_timeline(const rlm_graph *root,
     }
     rlm_auto_buf struct rlm_buf out = RLM_BUF(RLM_VIEW_MAX_BYTES);
     struct rlm_plain p = {.out = &out, .width = o->width, .color = o->color};
-    struct chart chart = {.p = &p, .timeline = &timeline};
+    struct chart chart = {.p = &p, .timeline = &timeline, .kinds = RLM_SPAN_GATE};
+    chart.kinds += timeline.gates.len ? 1 : 0;
     set_columns(&chart, root, agent != NULL, o->width);
     agent ? put_steps(&chart, agent) : put_agents(&chart, root);
     rlm_timeline_deinit(&timeline);

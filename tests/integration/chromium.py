@@ -12,7 +12,8 @@ import time
 LIMIT_S = 60  # for one answer: a bound on a hang, not a measure
 
 # The browser reads commands from descriptor 3 and writes to 4.
-_LAUNCH = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+_LAUNCH = ("import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4);"
+           " os.execv(sys.argv[3], sys.argv[3:])")
 
 
 def find():
@@ -25,6 +26,7 @@ class Browser:
     """One page of a browser of its own. `events` are what it reported, in order."""
 
     def __init__(self, directory, width=1280, height=860):
+        assert find(), "Chromium is not installed here"
         self.events = []
         self._last_id = 0
         self._session = None
