@@ -58,13 +58,12 @@ choose_path(const struct options *o, const char *run, struct rlm_str query, char
 
 int run_from(struct options *o, const char *from)
 {
-    struct rlm_str query = {"", 0};
-    char *run = NULL, *node = NULL, *path = NULL, *given = NULL;
+    struct rlm_str query = {NULL, 0};
+    char *run = NULL, *node = NULL, *path = NULL;
     rlm_error *err = NULL;
     int code = check_options(o);
     if (code == 0 && o->n_arguments) {
         code = inputs_query(o->arguments[0], &query);
-        given = code == 0 ? (char *)(uintptr_t)query.ptr : NULL;
         if (code == 0 && !query.len) {
             text_complain("the query is empty; leave it away to go on without one");
             code = EXIT_USAGE;
@@ -85,7 +84,7 @@ int run_from(struct options *o, const char *from)
             rlm_run_remove(path, NULL);
         }
     }
-    free(given);
+    free((char *)(uintptr_t)query.ptr);
     free(path);
     free(node);
     free(run);

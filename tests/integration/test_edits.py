@@ -8,6 +8,8 @@ from runs import command, go, look, mind  # noqa: F401
 from test_fork import COUNT
 from test_resume import ANSWER, INPUT, story
 
+REPLAYED = False  # what was edited by hand is not what happened
+
 
 @pytest.fixture
 def edit(build_dir):
