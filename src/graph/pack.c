@@ -178,7 +178,7 @@ static int pack_blob(struct packer *p, int blobs_fd, const char *id, rlm_error *
         return r;
     }
     rlm_sha256 *hash = rlm_sha256_new();
-    snprintf(rest, sizeof rest, "blobs/%s", id);
+    snprintf(rest, sizeof rest, "blobs/%.*s", RLM_SHA256_HEX, id);
     int r = !S_ISREG(st.st_mode) ? rlm_error_set(err, RLM_E_CORRUPT, "blob %s is no file", id)
             : hash               ? put_header(p, rest, '0', (uint64_t)st.st_size, st.st_mtime, err)
                                  : rlm_error_nomem(err);

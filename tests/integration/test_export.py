@@ -155,6 +155,12 @@ def test_a_database_holds_agents_nodes_cells_calls_usage_and_records(whole, expo
     assert sorted(ask("SELECT agent_id, cell, code FROM cells")) == sorted(cells)
 
 
+def test_libsqlite3_is_loaded_only_for_a_database(whole, run_rlmflow, tmp_path):
+    loaded = lambda *words: "libsqlite3.so" in run_rlmflow(*words, env={"LD_DEBUG": "files"}).stderr  # noqa: E731
+    assert not loaded("version") and not loaded("export", whole.path, "-o", tmp_path / "a.json")
+    assert loaded("export", whole.path, "--format", "sqlite", "-o", tmp_path / "a.db")
+
+
 # ---- targets ----------------------------------------------------------------------------------
 
 
