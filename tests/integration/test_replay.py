@@ -5,12 +5,12 @@ import shutil
 import pytest
 from journal import Journal, cut, rewrite
 from runs import command, go, look, mind  # noqa: F401
-from test_resume import (ANSWER, INPUT, TORTURE, bought, resumer, story,  # noqa: F401
+from test_resume import (ANSWER, INPUT, TORTURE, boundaries, bought, resumer, story,  # noqa: F401
                          whole)
 
 
 def replay(run_rlmflow, path, *flags, code=0):
-    result = run_rlmflow("replay", path, "-q", *flags, timeout=20)
+    result = run_rlmflow("replay", path, "-q", *flags, timeout=60)
     assert result.code == code, result.stderr
     return result.stderr
 
@@ -23,21 +23,25 @@ def test_a_run_is_replayed_with_its_server_gone(whole, server, run_rlmflow, flag
 
 
 @pytest.mark.parametrize("flags", [(), ("--execute",)])
-def test_what_every_kill_leaves_can_be_replayed(whole, tmp_path, server, run_rlmflow, flags):
+def test_what_every_kill_leaves_can_be_replayed(whole, tmp_path, server, run_rlmflow, resumer, flags):
     server.stop()
-    for record in Journal(whole.path).records[1:-2:3]:
-        copy = cut(whole.path, tmp_path / f"cut{record.end}.rlm", record.end)
-        replay(run_rlmflow, copy, *flags)
+
+    def at(record):
+        replay(run_rlmflow, cut(whole.path, tmp_path / f"cut{record.end}.rlm", record.end), *flags)
+
+    resumer.each(at, boundaries(Journal(whole.path).records[1:-2], 12))
 
 
-def test_resumed_runs_are_replayed(whole, tmp_path, server, run_rlmflow):
-    for record in Journal(whole.path).records[8:-2:9]:
-        for mode in ("replay", "fresh"):
-            copy = cut(whole.path, tmp_path / f"{mode}{record.end}.rlm", record.end)
-            server.set_rules(story())
-            run_rlmflow("resume", copy, "-q", "--restore", mode, "--max-iters", "7")
-            replay(run_rlmflow, copy)
-            replay(run_rlmflow, copy, "--execute")
+def test_resumed_runs_are_replayed(whole, tmp_path, run_rlmflow, resumer):
+    def at(where):
+        record, mode = where
+        copy = cut(whole.path, tmp_path / f"{mode}{record.end}.rlm", record.end)
+        resumer.resume(copy, "-q", "--restore", mode, "--max-iters", "7")
+        replay(run_rlmflow, copy)
+        replay(run_rlmflow, copy, "--execute")
+
+    records = Journal(whole.path).records[8:-2:1 if TORTURE else 11]
+    resumer.each(at, [(r, mode) for r in records for mode in ("replay", "fresh")])
 
 
 # ---- what was changed is found where it is ----
