@@ -228,3 +228,14 @@ def bytes_read():
     """By this process and the children that it has waited for."""
     with open("/proc/self/io", encoding="ascii") as file:
         return int(dict(line.split(": ") for line in file)["rchar"])
+
+
+def test_much_that_is_kept_is_said_with_what_to_do(run_rlmflow, keep, shelf, scripted_model):
+    keep("big.rlm")
+    with open(shelf / "big.rlm" / "blobs" / ("0" * 64), "wb") as sparse:
+        sparse.truncate(11 << 30)
+    model = scripted_model([({}, cell("done('7')"))])
+    r = run_rlmflow("run", "count", "--model", model)
+    assert r.code == 0 and "kept runs take 11" in r.stderr and "`rlmflow runs prune" in r.stderr
+    assert "big.rlm" in r.stderr
+    assert run_rlmflow("runs", "prune", "--keep-size", "5g").stdout.startswith("removed big.rlm")
