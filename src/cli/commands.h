@@ -17,4 +17,5 @@ const char *export_target(const struct options *o);
 /* The exit code after something was written there; takes the error, or NULL. */
 int export_end(const char *target, rlm_error *err);
 
-extern const struct command cmd_run, cmd_resume, cmd_replay, cmd_rewind, cmd_view, cmd_runs, cmd_export, cmd_pack, cmd_unpack, cmd_demo, cmd_doctor, cmd_config, cmd_version;
+extern const struct command cmd_run, cmd_resume, cmd_replay, cmd_rewind, cmd_view, cmd_runs,
+    cmd_export, cmd_pack, cmd_unpack, cmd_demo, cmd_doctor, cmd_config, cmd_version;

@@ -484,8 +484,8 @@ static int exit_code(struct machine *m)
     const char *problem = m->stdout_gone ? output_problem() : NULL;
     if (problem && root) {
         char *command = run_command("view", m->d->path);
-        text_complain("%s stands in the run: %s",
-                      answered ? "the answer" : "what was not printed", command);
+        text_complain("%s stands in the run: %s", answered ? "the answer" : "what was not printed",
+                      command);
         free(command);
     }
     if (answered) {

@@ -559,9 +559,8 @@ static bool answer_from_past(struct rlm_agent *agent,
     return false;
 }
 
-static void perform(struct rlm_agent *agent,
-                    const struct rlm_host_call *call,
-                    const struct rlm_past_call *was)
+static void
+perform(struct rlm_agent *agent, const struct rlm_host_call *call, const struct rlm_past_call *was)
 {
     struct rlm_tool *tool = rlm_tools_find(&agent->run->flow->tools, call->name);
     if (rlm_str_is(call->name, "done")) {

@@ -54,7 +54,7 @@ struct rlm_past_call {
     RLM_VEC(struct rlm_past_reply) replies;
     bool gated;                /* somebody was asked before it was performed */
     struct rlm_past_gate gate; /* and this was said */
-    int64_t made_as; /* the id under which a session made it again; 0: not yet */
+    int64_t made_as;           /* the id under which a session made it again; 0: not yet */
 };
 
 /* Results that were handed over together, in this order. */
@@ -93,7 +93,8 @@ struct rlm_past {
     RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
     int64_t last_call;
     char seed[20]; /* of its sessions; empty: there was none */
-    RLM_VEC(struct rlm_past_ask) turns; /* by number of the turn, from 1: the last attempt of each */
+    RLM_VEC(struct rlm_past_ask)
+    turns; /* by number of the turn, from 1: the last attempt of each */
     RLM_VEC(struct rlm_past_turn_gate) gates;
 };
 
@@ -117,7 +118,8 @@ struct rlm_past_run {
     struct rlm_map agents; /* agent id -> struct rlm_past */
     RLM_VEC(struct rlm_lost_ask) lost_asks;
     RLM_VEC(rlm_str) input_lists; /* payloads of INPUT_LIST records */
-    RLM_VEC(struct rlm_limits) drives; /* the limits of each: the RUN record's, then those of RESUMED */
+    RLM_VEC(struct rlm_limits)
+    drives; /* the limits of each: the RUN record's, then those of RESUMED */
     int64_t last_ask;
     int64_t elapsed_ms; /* in which the engine ran the tree */
     bool has_ended;     /* the last drive ended in order */

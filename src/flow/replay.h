@@ -22,7 +22,10 @@ struct rlm_replay {
 
 void rlm_replay_free(struct rlm_replay *replay);
 /* A difference: the first one ends the replay. */
-void rlm_replay_diverge(struct rlm_agent *agent, const char *what, rlm_str recorded, rlm_str replayed);
+void rlm_replay_diverge(struct rlm_agent *agent,
+                        const char *what,
+                        rlm_str recorded,
+                        rlm_str replayed);
 /* What the recording says of the sessions of an agent that has just been made; the caller owns it. */
 struct rlm_past *rlm_replay_past(const rlm_run *run, const rlm_graph *g);
 

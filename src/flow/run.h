@@ -115,10 +115,10 @@ struct rlm_agent {
 
     rlm_session *session;
     bool session_ready;
-    int sessions; /* opened so far */
+    int sessions;  /* opened so far */
     char seed[20]; /* of the sessions that it had before the run went on; empty: none */
-    char *lost;   /* the session died between two cells: what the model has not been told yet */
-    int64_t cell; /* number of the last one started */
+    char *lost;    /* the session died between two cells: what the model has not been told yet */
+    int64_t cell;  /* number of the last one started */
     bool cell_open;
     bool cell_unsent; /* with `sync`: it starts when its record is on disk */
     char *answer;     /* accepted by done(): what the agent ends with once the cell has unwound */
@@ -137,7 +137,7 @@ struct rlm_agent {
     bool from_record; /* its calls and output are taken from the record */
     bool parked;      /* at the end of the record, or at an end that its parent will bring */
     size_t calls_made, deliveries_made; /* of the cell */
-    size_t turn_checked; /* the reply, counted from 1, whose code exec_turn has looked at */
+    size_t turn_checked;      /* the reply, counted from 1, whose code exec_turn has looked at */
     int64_t recorded_session; /* that the session stands for; 0: none yet */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
@@ -180,12 +180,12 @@ struct rlm_run {
     rlm_timer *idle_timer;
     RLM_VEC(rlm_chat *) finished_chats;
 
-    struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
-    int reads;                 /* files of directories that are being read on the pool */
+    struct rlm_inputs *inputs;  /* while they are taken in, and the directories after it */
+    int reads;                  /* files of directories that are being read on the pool */
     atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     enum rlm_restore_mode restore;
     struct rlm_replay *replay; /* NULL: a run of its own */
-    int64_t earlier_ms; /* in which earlier drives ran the tree */
+    int64_t earlier_ms;        /* in which earlier drives ran the tree */
     uint64_t started_ms;
     int open_gates;
     uint64_t still_since_ms; /* every unfinished agent has waited for a gate since then; 0: no */

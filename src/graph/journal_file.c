@@ -78,10 +78,11 @@ int rlm_journal_open_file(
     int fd = openat(dir_fd, "journal", flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
     if (fd < 0 && errno == ENOENT && rlm_saved_is_in(dir_fd)) {
-        return rlm_error_set(err, RLM_E_UNSUPPORTED,
-                             "%s was saved by the Python project of this name: it has no records, so "
-                             "it can be looked at and exported, but not resumed or replayed",
-                             path);
+        return rlm_error_set(
+            err, RLM_E_UNSUPPORTED,
+            "%s was saved by the Python project of this name: it has no records, so "
+            "it can be looked at and exported, but not resumed or replayed",
+            path);
     }
     if (fd < 0 && errno == ENOENT) {
         return rlm_error_set(err, RLM_E_PARSE, "%s is not a run: there is no journal in it", path);

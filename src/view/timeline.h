@@ -33,9 +33,9 @@ struct rlm_gate_said {
     int64_t call;  /* of a host_call */
     int64_t ask;   /* of a model_call */
     int64_t asked_us;
-    int64_t answered_us;        /* 0: nobody has answered */
-    rlm_str decision, who;      /* "allow", "rewrite", "reject", ...; empty: not answered */
-    size_t next;                /* one more than the place of the next of the same node; 0: the last */
+    int64_t answered_us;   /* 0: nobody has answered */
+    rlm_str decision, who; /* "allow", "rewrite", "reject", ...; empty: not answered */
+    size_t next;           /* one more than the place of the next of the same node; 0: the last */
 };
 
 struct rlm_timeline {
@@ -49,12 +49,18 @@ struct rlm_timeline {
 
 /* `turn` is the agent's turn that the span belongs to, from 1; `end` the node that ended it; places in
  * microseconds. */
-typedef void (*rlm_timeline_span)(void *arg, enum rlm_span_kind kind, int turn,
-                                  const struct rlm_node *end, int64_t from_us, int64_t to_us);
+typedef void (*rlm_timeline_span)(void *arg,
+                                  enum rlm_span_kind kind,
+                                  int turn,
+                                  const struct rlm_node *end,
+                                  int64_t from_us,
+                                  int64_t to_us);
 
 /* `journal` is the path of the run, for its stops; NULL: none are known. Errors are those of
  * rlm_journal_read; a damaged end is none. */
-int rlm_timeline_load(const rlm_graph *root, const char *journal, struct rlm_timeline *ret_timeline,
+int rlm_timeline_load(const rlm_graph *root,
+                      const char *journal,
+                      struct rlm_timeline *ret_timeline,
                       rlm_error **err);
 void rlm_timeline_deinit(struct rlm_timeline *t);
 /* The place of a time on the axis, 0 to total_us. */
@@ -69,5 +75,7 @@ const struct rlm_gate_said *rlm_timeline_next_gate(const struct rlm_timeline *t,
                                                    const struct rlm_gate_said *gate);
 /* "code allowed by ada, 3.2 s after it was asked", for people. */
 void rlm_timeline_put_gate(struct rlm_buf *out, const struct rlm_gate_said *gate);
-void rlm_timeline_each(const struct rlm_timeline *t, const rlm_graph *g, rlm_timeline_span span,
+void rlm_timeline_each(const struct rlm_timeline *t,
+                       const rlm_graph *g,
+                       rlm_timeline_span span,
                        void *arg);
