@@ -201,7 +201,9 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .pieces = ask->pieces,
             .text_bytes = ask->text_bytes,
         };
-        struct rlm_usage usage = rlm_ledger_judge(NULL, false, &ask->held, &traffic);
+        struct rlm_usage usage =
+            traffic.sent_bytes ? rlm_ledger_judge(NULL, false, &ask->held, &traffic)
+                               : (struct rlm_usage){0};
         settle(ask, &usage, NULL, false);
     } else if (ask->unsent) {
         settle_unsent(ask);

@@ -57,6 +57,8 @@ int rlm_http_start(rlm_http *http,
                    void *arg,
                    rlm_http_call **ret_call,
                    rlm_error **err);
+/* The server may have got something of the request: before that nobody can bill it. */
+bool rlm_http_call_sent(const rlm_http_call *call);
 /* Nothing more is wanted: when the answer does not end by itself within a moment (which lets the
  * connection be reused), `end` comes anyhow, without a problem. */
 void rlm_http_expect_end(rlm_http_call *call);

@@ -55,10 +55,21 @@ static void explain(rlm_http_call *call, CURLcode code)
 }
 
 /* Takes the handle out of libcurl; from now on nothing of it moves. */
+bool rlm_http_call_sent(const rlm_http_call *call)
+{
+    long bytes = 0;
+    if (!call->easy) {
+        return call->sent;
+    }
+    call->http->curl.easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &bytes);
+    return bytes > 0;
+}
+
 static void detach(rlm_http_call *call)
 {
     if (call->easy) {
         call->http->curl.multi_remove_handle(call->http->multi, call->easy);
+        call->sent = rlm_http_call_sent(call);
         call->http->curl.easy_cleanup(call->easy);
         call->easy = NULL;
     }

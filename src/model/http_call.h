@@ -43,6 +43,7 @@ struct rlm_http_call {
     enum rlm_http_stage stage;
     rlm_error *problem;
     bool final;
+    bool sent; /* known when `easy` is gone */
     bool is_ready;
     bool delivering;
     bool freed;

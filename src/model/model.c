@@ -142,7 +142,8 @@ uint64_t rlm_chat_received_bytes(const rlm_chat *c)
 
 uint64_t rlm_chat_sent_bytes(const rlm_chat *c)
 {
-    return c->sent_bytes;
+    bool sent = !c->model->ops->sent || c->model->ops->sent(c);
+    return sent ? c->sent_bytes : 0;
 }
 
 static void release(rlm_chat *c)
@@ -217,7 +218,7 @@ void rlm_chat_fail(rlm_chat *c, struct rlm_chat_failure *failure)
         return;
     }
     c->ended = true;
-    failure->sent_bytes = c->sent_bytes;
+    failure->sent_bytes = rlm_chat_sent_bytes(c);
     failure->received_bytes = c->received_bytes;
     count(c, failure->usage_known, &failure->usage, failure->cache_write_tokens);
     rlm_chat_enter(c);

@@ -85,6 +85,7 @@ int rlm_chat_start(rlm_model *m,
 void rlm_chat_cut(rlm_chat *c);
 /* What has been received so far, for settling a call that is given up. */
 uint64_t rlm_chat_received_bytes(const rlm_chat *c);
+/* 0: nothing has left, so nobody can bill it. */
 uint64_t rlm_chat_sent_bytes(const rlm_chat *c);
 /* Ends it if it is under way: the connection is dropped, no event comes. Allowed in any callback,
  * its own too. NULL allowed. */
@@ -124,6 +125,8 @@ struct rlm_model_ops {
     /* Drop everything that it holds; its memory goes right after. Comes once for each chat whose
      * start succeeded, also after its end. */
     void (*stop)(rlm_chat *chat);
+    /* Whether the server may have got something of the request. NULL: it has. */
+    bool (*sent)(const rlm_chat *chat);
     /* Ask the server and finish the check from the loop. NULL: nothing to ask, all is well. */
     int (*check)(rlm_model *m, struct rlm_check *check, rlm_error **err);
     void (*check_stop)(struct rlm_check *check);

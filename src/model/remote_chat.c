@@ -24,6 +24,7 @@ static bool is_success(int status)
 
 static void drop_call(struct remote_chat *c)
 {
+    c->sent |= c->call && rlm_http_call_sent(c->call);
     rlm_http_call_free(c->call);
     c->call = NULL;
 }
@@ -401,6 +402,12 @@ int rlm_remote_chat_start(rlm_model *base,
         rlm_remote_chat_stop(chat);
     }
     return r;
+}
+
+bool rlm_remote_chat_sent(const rlm_chat *chat)
+{
+    const struct remote_chat *c = (const struct remote_chat *)chat;
+    return c->sent || (c->call && rlm_http_call_sent(c->call));
 }
 
 void rlm_remote_chat_cut(rlm_chat *chat)

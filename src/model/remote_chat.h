@@ -7,6 +7,7 @@
 struct remote_chat {
     rlm_chat base;
     rlm_http_call *call;
+    bool sent; /* by an earlier call of it, too */
     rlm_defer *cut; /* completes a chat that was cut */
     struct rlm_buf body;
     size_t messages_len; /* of the body; the options follow and may be written anew */
@@ -27,5 +28,6 @@ int rlm_remote_chat_start(rlm_model *m,
                           const struct rlm_chat_request *request,
                           rlm_chat *chat,
                           rlm_error **err);
+bool rlm_remote_chat_sent(const rlm_chat *chat);
 void rlm_remote_chat_cut(rlm_chat *chat);
 void rlm_remote_chat_stop(rlm_chat *chat);

@@ -211,6 +211,7 @@ static const struct rlm_model_ops ops = {
     .start = rlm_remote_chat_start,
     .cut = rlm_remote_chat_cut,
     .stop = rlm_remote_chat_stop,
+    .sent = rlm_remote_chat_sent,
     .check = rlm_remote_check,
     .check_stop = rlm_remote_check_stop,
     .free = remote_free,

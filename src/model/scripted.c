@@ -227,6 +227,11 @@ static void scripted_cut(rlm_chat *chat)
     rlm_defer_schedule(c->answer);
 }
 
+static bool scripted_sent(const rlm_chat *chat)
+{
+    return !((const struct scripted_chat *)chat)->problem;
+}
+
 static void scripted_stop(rlm_chat *chat)
 {
     release((struct scripted_chat *)chat);
@@ -245,6 +250,7 @@ static const struct rlm_model_ops ops = {
     .start = scripted_start,
     .cut = scripted_cut,
     .stop = scripted_stop,
+    .sent = scripted_sent,
     .free = scripted_free,
 };
 

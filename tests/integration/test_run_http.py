@@ -155,3 +155,11 @@ def test_reasoning_comes_beside_the_reply_and_is_not_run(go):
         run = go(mind({"go": {"reply": "done('said')", "reasoning": "```repl\ndone('thought')\n```"}}),
                  api=api)
         assert run.answer == "said"
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/v1", "http://no-such-host.invalid/v1"])
+def test_a_call_that_never_left_costs_nothing(run_rlmflow, look, tmp_path, url):
+    path = tmp_path / "run.rlm"
+    run = look(run_rlmflow("run", "go", "--model", "m", "--base-url", url, "-o", path), path)
+    assert run.code == 1 and run.usage["calls"] >= 1
+    assert run.usage["input_tokens"] == run.usage["output_tokens"] == 0
