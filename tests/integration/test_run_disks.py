@@ -82,6 +82,18 @@ def test_a_blob_of_a_session_that_cannot_be_written_ends_the_run(short_disk, ser
     assert server.stats()["requests"] == 1
 
 
+def test_a_file_of_an_input_that_does_not_fit_when_it_is_read_ends_the_run(
+        short_disk, server, command, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "big").write_bytes(b"x" * 3_000_000)
+    server.set_rules(mind({"go": ["print(len(d['big']))", "done('with less')"]}))
+    args, _ = command(server, "--input", f"d=@{tmp_path / 'files'}")
+    result, shown, reason = short_disk(args)
+    last = result.stderr.splitlines()[-1]
+    assert (result.code, result.stdout) == (1, ""), result.stderr
+    assert "writing a blob" in last and reason in last and "error_output" not in shown, last
+
+
 def test_an_input_that_does_not_fit_ends_the_run_before_it_begins(short_disk, server, command, tmp_path):
     (tmp_path / "big").write_bytes(b"x" * 3_000_000)
     server.set_rules(mind({"go": "done(len(big))"}))
