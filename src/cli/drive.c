@@ -186,6 +186,13 @@ static int check_session(struct machine *m)
                       strchr(name, '/') ? "" : " (in PATH)");
         return EXIT_USAGE;
     }
+    char *here = cwd ? NULL : getcwd(NULL, 0);
+    if (!cwd && !here) {
+        text_complain("the working directory: %s; go to another one or say --cwd DIR",
+                      strerror(errno));
+        return EXIT_USAGE;
+    }
+    free(here);
     if (cwd && access(cwd, X_OK) < 0) {
         text_complain("--cwd %s: %s", cwd, strerror(errno));
         return EXIT_USAGE;
