@@ -130,6 +130,18 @@ def test_a_directory_that_cannot_be_written(run_rlmflow, server, command):
     assert r.code in (1, 2) and "/proc/run.rlm" in r.stderr and server.stats()["requests"] == 0
 
 
+@pytest.mark.parametrize("use", ["done(big)", "r = await llm_query(big)\nprint(r)"], ids=["answer", "prompt"])
+def test_a_blob_that_is_gone_when_it_is_read_fails_the_run(run_rlmflow, look, server, command, tmp_path, use):
+    (tmp_path / "big").write_bytes(b"x" * 300_000)
+    args, path = command(server, "--input", f"big=@{tmp_path / 'big'}")
+    gone = f"import pathlib\nfor f in pathlib.Path({str(path / 'blobs')!r}).iterdir(): f.unlink()\n"
+    server.set_rules(mind({"go": [gone + use, "done('never')"]}))
+    r = run_rlmflow(*args)
+    last = r.stderr.splitlines()[-1]
+    assert (r.code, r.stdout) == (1, "") and "failed: " in last, r.stderr
+    assert server.stats()["requests"] == 1
+
+
 @pytest.mark.parametrize("then", ["", "\nimport os; os.mkdir(p); open(p + '/journal', 'w')"],
                          ids=["removed", "replaced"])
 def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, then):
