@@ -149,7 +149,7 @@ def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, the
     server.set_rules(mind({"go": f"import shutil\np = {str(path)!r}\nshutil.rmtree(p){then}\ndone(1)"}))
     r = run_rlmflow(*args)
     assert (r.code, r.stdout) == (1, "1\n"), r.stderr
-    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr
+    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr.splitlines()[-1]
     assert "kept in" not in r.stderr
 
 
