@@ -20,7 +20,7 @@ struct rlm_ask {
     int64_t input_bound;
     int64_t id;
     int attempts;
-    uint64_t not_before_ms;      /* after a failure of its own; see backoff.h */
+    uint64_t not_before_ms; /* after a failure of its own; see backoff.h */
     uint64_t started_ms;         /* of the attempt under way */
     uint64_t pieces, text_bytes; /* of its stream */
     rlm_chat *chat;              /* NULL: waits */

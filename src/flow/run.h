@@ -143,8 +143,8 @@ struct rlm_run {
     rlm_timer *idle_timer;
     RLM_VEC(rlm_chat *) finished_chats;
 
-    struct rlm_inputs *inputs;  /* while they are taken in, and the directories after it */
-    int reads;                  /* files of directories that are being read on the pool */
+    struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
+    int reads;                 /* files of directories that are being read on the pool */
     atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     uint64_t started_ms;
     rlm_timer *time_limit;
