@@ -233,6 +233,13 @@ static int check_session(struct machine *m)
                       strchr(name, '/') ? "" : " (in PATH)");
         return EXIT_USAGE;
     }
+    char *here = cwd ? NULL : getcwd(NULL, 0);
+    if (!cwd && !here) {
+        text_complain("the working directory: %s; go to another one or say --cwd DIR",
+                      strerror(errno));
+        return EXIT_USAGE;
+    }
+    free(here);
     if (cwd && access(cwd, X_OK) < 0) {
         text_complain("--cwd %s: %s", cwd, strerror(errno));
         return EXIT_USAGE;
@@ -407,16 +414,12 @@ static void print_answer(struct machine *m)
     look_at_stdout(m);
 }
 
-/* False when that was said: the run's own code, or somebody else, can remove what is being written. */
-static bool check_kept(struct machine *m)
+/* Why the run is not where it was to be kept, or NULL: its own code, or somebody else, can remove what is
+ * being written. */
+static rlm_error *find_loss(const struct machine *m)
 {
     rlm_error *err = NULL;
-    if (!rlm_run_graph(m->run) || rlm_run_check_kept(m->run, &err) == 0) {
-        return true;
-    }
-    text_complain("%s", rlm_error_message(err));
-    rlm_error_free(err);
-    return false;
+    return rlm_run_graph(m->run) && rlm_run_check_kept(m->run, &err) < 0 ? err : NULL;
 }
 
 static void print_summary(struct machine *m, bool kept)
@@ -538,11 +541,15 @@ static int run_to_the_end(struct machine *m)
         return m->interrupted ? EXIT_INTERRUPTED : report_replay(m);
     }
     if (code == 0) {
-        bool kept = check_kept(m);
+        rlm_error *loss = find_loss(m);
         print_answer(m);
-        print_summary(m, kept);
+        print_summary(m, !loss);
+        if (loss) {
+            text_complain("%s", rlm_error_message(loss));
+        }
         code = exit_code(m);
-        code = code == EXIT_ANSWERED && !kept ? EXIT_FAILED : code;
+        code = code == EXIT_ANSWERED && loss ? EXIT_FAILED : code;
+        rlm_error_free(loss);
     }
     return code;
 }
