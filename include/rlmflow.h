@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 #define RLM_VERSION "0.1.0"
-#define RLM_API __attribute__((visibility("default")))
+#define RLM_API     __attribute__((visibility("default")))
 
 /* The version of the library, as RLM_VERSION of its build. */
 RLM_API const char *rlm_version(void);
@@ -41,34 +41,34 @@ struct rlm_str {
 typedef struct rlm_error rlm_error;
 
 enum rlm_code {
-    RLM_E_NOMEM = -1,       /* out of memory */
-    RLM_E_INVAL = -2,       /* an argument, option or input is wrong */
-    RLM_E_IO = -3,          /* a system call failed; see rlm_error_errno */
-    RLM_E_EXISTS = -4,      /* the path or name is taken */
-    RLM_E_NOT_FOUND = -5,   /* no such file, run, model, node */
-    RLM_E_PARSE = -6,       /* text that is not what it should be (JSON, a script, a configuration) */
-    RLM_E_CORRUPT = -7,     /* a run whose journal is damaged before its end */
-    RLM_E_VERSION = -8,     /* written by a newer version */
-    RLM_E_BUSY = -9,        /* a living process holds the run */
-    RLM_E_CANCELED = -10,   /* cancelled by the caller */
-    RLM_E_TIMEOUT = -11,    /* a time limit passed */
-    RLM_E_LIMIT = -12,      /* a size or number limit passed */
-    RLM_E_UNREACHABLE = -13,/* a server could not be reached, or the stream broke */
-    RLM_E_AUTH = -14,       /* a server refused the key */
-    RLM_E_RATE_LIMIT = -15, /* a server said: too many requests */
-    RLM_E_SERVER = -16,     /* a server failed or answered nonsense */
-    RLM_E_CONTEXT = -17,    /* the prompt is longer than the model's context */
-    RLM_E_PROTOCOL = -18,   /* a session sent what it must not send */
-    RLM_E_SESSION = -19,    /* a session could not be opened or ended by itself */
-    RLM_E_BUDGET = -20,     /* max_budget or max_cost does not allow it */
-    RLM_E_SCHEMA = -21,     /* a value does not fit its JSON schema */
-    RLM_E_UNSUPPORTED = -22,/* not possible here; the message says what is missing */
+    RLM_E_NOMEM = -1,     /* out of memory */
+    RLM_E_INVAL = -2,     /* an argument, option or input is wrong */
+    RLM_E_IO = -3,        /* a system call failed; see rlm_error_errno */
+    RLM_E_EXISTS = -4,    /* the path or name is taken */
+    RLM_E_NOT_FOUND = -5, /* no such file, run, model, node */
+    RLM_E_PARSE = -6,     /* text that is not what it should be (JSON, a script, a configuration) */
+    RLM_E_CORRUPT = -7,   /* a run whose journal is damaged before its end */
+    RLM_E_VERSION = -8,   /* written by a newer version */
+    RLM_E_BUSY = -9,      /* a living process holds the run */
+    RLM_E_CANCELED = -10, /* cancelled by the caller */
+    RLM_E_TIMEOUT = -11,  /* a time limit passed */
+    RLM_E_LIMIT = -12,    /* a size or number limit passed */
+    RLM_E_UNREACHABLE = -13, /* a server could not be reached, or the stream broke */
+    RLM_E_AUTH = -14,        /* a server refused the key */
+    RLM_E_RATE_LIMIT = -15,  /* a server said: too many requests */
+    RLM_E_SERVER = -16,      /* a server failed or answered nonsense */
+    RLM_E_CONTEXT = -17,     /* the prompt is longer than the model's context */
+    RLM_E_PROTOCOL = -18,    /* a session sent what it must not send */
+    RLM_E_SESSION = -19,     /* a session could not be opened or ended by itself */
+    RLM_E_BUDGET = -20,      /* max_budget or max_cost does not allow it */
+    RLM_E_SCHEMA = -21,      /* a value does not fit its JSON schema */
+    RLM_E_UNSUPPORTED = -22, /* not possible here; the message says what is missing */
 };
 
-RLM_API int rlm_error_code(const rlm_error *err);           /* 0 for NULL */
-RLM_API int rlm_error_errno(const rlm_error *err);          /* 0 when no system call was involved */
-RLM_API const char *rlm_error_message(const rlm_error *err);/* "" for NULL; borrowed */
-RLM_API void rlm_error_free(rlm_error *err);                /* NULL allowed */
+RLM_API int rlm_error_code(const rlm_error *err);  /* 0 for NULL */
+RLM_API int rlm_error_errno(const rlm_error *err); /* 0 when no system call was involved */
+RLM_API const char *rlm_error_message(const rlm_error *err); /* "" for NULL; borrowed */
+RLM_API void rlm_error_free(rlm_error *err);                 /* NULL allowed */
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
@@ -104,36 +104,37 @@ struct rlm_usage {
     int64_t input_tokens;  /* all that the provider bills as input, cached ones included */
     int64_t cached_tokens; /* of the input, those read from a prompt cache */
     int64_t output_tokens;
-    int64_t cost_nano;     /* 1e-9 US dollars; 0 when a price is unknown */
-    int64_t estimated;     /* calls whose usage is the engine's bound, not the provider's word */
+    int64_t cost_nano; /* 1e-9 US dollars; 0 when a price is unknown */
+    int64_t estimated; /* calls whose usage is the engine's bound, not the provider's word */
 };
 
 /* One entry of a trajectory. Texts that do not apply are empty. Owned by its graph. */
 struct rlm_node {
     enum rlm_node_type type;
-    uint32_t seq;          /* position in the trajectory */
-    char id[20];           /* "n_" and 16 hexadecimal digits */
-    int64_t time_us;       /* microseconds since 1970 */
+    uint32_t seq;    /* position in the trajectory */
+    char id[20];     /* "n_" and 16 hexadecimal digits */
+    int64_t time_us; /* microseconds since 1970 */
     struct rlm_str content;
     struct rlm_str code;
     struct rlm_str output;
-    struct rlm_str error;  /* "exec", "no_code", "exec_timeout", "session_died", ... */
+    struct rlm_str error; /* "exec", "no_code", "exec_timeout", "session_died", ... */
     struct rlm_str result;
-    struct rlm_str reason; /* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed" */
+    struct rlm_str
+        reason; /* "answered", "max_iters", "budget", "cost", "time", "terminated", "failed" */
     struct rlm_str model;
     struct rlm_usage usage;
     const char *const *agents; /* n_agents agent ids */
     size_t n_agents;
-    int64_t call_id;           /* supervising_output, resume_action: the launch; llm_output: the
+    int64_t call_id;         /* supervising_output, resume_action: the launch; llm_output: the
                                   model call; 0: none */
-    struct rlm_str metadata;   /* a JSON object, or empty */
+    struct rlm_str metadata; /* a JSON object, or empty */
 };
 
 /* Loads the graph of a run for looking at it: reads `journal`, takes no lock. A damaged end is not an
  * error: what can be read is loaded and `*ret_note` (may be NULL; free it) says what is missing, else
  * it is NULL. RLM_E_NOT_FOUND, RLM_E_PARSE (no run), RLM_E_VERSION, RLM_E_IO. */
-RLM_API int rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note,
-                           rlm_error **err);
+RLM_API int
+rlm_graph_load(const char *path, rlm_graph **ret_graph, char **ret_note, rlm_error **err);
 /* Frees a root with all its descendants. NULL allowed. */
 RLM_API void rlm_graph_free(rlm_graph *root);
 
@@ -147,7 +148,7 @@ RLM_API struct rlm_str rlm_graph_output_schema(const rlm_graph *g);
 RLM_API rlm_graph *rlm_graph_parent(const rlm_graph *g); /* NULL for the root */
 RLM_API size_t rlm_graph_node_count(const rlm_graph *g);
 RLM_API const struct rlm_node *rlm_graph_node(const rlm_graph *g, size_t index); /* NULL: no such */
-RLM_API const struct rlm_node *rlm_graph_current(const rlm_graph *g);            /* the last, or NULL */
+RLM_API const struct rlm_node *rlm_graph_current(const rlm_graph *g); /* the last, or NULL */
 RLM_API size_t rlm_graph_child_count(const rlm_graph *g);
 RLM_API rlm_graph *rlm_graph_child(const rlm_graph *g, size_t index); /* in order of creation */
 /* In the whole tree; NULL when there is no such agent. */
@@ -177,52 +178,56 @@ struct rlm_price {
 struct rlm_model_options {
     size_t size; /* sizeof, set by RLM_MODEL_OPTIONS_INIT */
     enum rlm_api api;
-    const char *name;          /* as the server knows it */
-    const char *base_url;      /* the part before /chat/completions or /v1/messages; NULL: the provider's own */
-    const char *key;           /* NULL: none is sent. Kept in memory only, never journaled or logged */
-    double temperature;        /* negative: not sent */
+    const char *name; /* as the server knows it */
+    const char
+        *base_url; /* the part before /chat/completions or /v1/messages; NULL: the provider's own */
+    const char *key;    /* NULL: none is sent. Kept in memory only, never journaled or logged */
+    double temperature; /* negative: not sent */
     const char *reasoning_effort; /* "low", "medium", "high", ...; NULL: not sent */
-    const char *const *headers;/* "Name: value"..., NULL-terminated, added to each request */
-    const char *body_json;     /* a JSON object whose members are added to each request's body */
-    const char *proxy;         /* NULL: HTTPS_PROXY, NO_PROXY and the like of the environment */
-    const char *ca_file;       /* NULL: CURL_CA_BUNDLE, else SSL_CERT_FILE, else the system's */
-    bool no_stream;            /* ask for one answer instead of a stream */
-    int connect_timeout_ms;    /* 10,000; of this and the next two, 0: no limit */
-    int first_byte_timeout_ms; /* 600,000: until a reply begins */
-    int idle_timeout_ms;       /* 120,000: between the bytes of a reply that has begun */
-    struct rlm_price price;    /* all negative: the built-in table by name */
+    const char *const *headers;   /* "Name: value"..., NULL-terminated, added to each request */
+    const char *body_json;        /* a JSON object whose members are added to each request's body */
+    const char *proxy;            /* NULL: HTTPS_PROXY, NO_PROXY and the like of the environment */
+    const char *ca_file;          /* NULL: CURL_CA_BUNDLE, else SSL_CERT_FILE, else the system's */
+    bool no_stream;               /* ask for one answer instead of a stream */
+    int connect_timeout_ms;       /* 10,000; of this and the next two, 0: no limit */
+    int first_byte_timeout_ms;    /* 600,000: until a reply begins */
+    int idle_timeout_ms;          /* 120,000: between the bytes of a reply that has begun */
+    struct rlm_price price;       /* all negative: the built-in table by name */
 };
 
-#define RLM_MODEL_OPTIONS_INIT                                                                     \
-    {                                                                                              \
-        .size = sizeof(struct rlm_model_options), .temperature = -1, .connect_timeout_ms = 10000,  \
-        .first_byte_timeout_ms = 600000, .idle_timeout_ms = 120000,                                \
-        .price = {-1, -1, -1, -1},                                                                 \
+#define RLM_MODEL_OPTIONS_INIT                                                                    \
+    {                                                                                             \
+        .size = sizeof(struct rlm_model_options), .temperature = -1, .connect_timeout_ms = 10000, \
+        .first_byte_timeout_ms = 600000, .idle_timeout_ms = 120000, .price = {-1, -1, -1, -1},    \
     }
 
 /* A model behind an HTTP API. Texts are copied. Nothing is sent yet. */
-RLM_API int rlm_model_new(rlm_loop *loop, const struct rlm_model_options *options,
-                          rlm_model **ret_model, rlm_error **err);
+RLM_API int rlm_model_new(rlm_loop *loop,
+                          const struct rlm_model_options *options,
+                          rlm_model **ret_model,
+                          rlm_error **err);
 /* A model that answers from a file of replies (the format stands in docs/scripted-model.md).
  * RLM_E_NOT_FOUND, or RLM_E_PARSE with the line. */
-RLM_API int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model,
-                                   rlm_error **err);
+RLM_API int
+rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model, rlm_error **err);
 /* A model for replays, where none is asked: it has a name and no server. */
-RLM_API int rlm_model_new_recorded(rlm_loop *loop, const char *name, rlm_model **ret_model,
-                                   rlm_error **err);
+RLM_API int
+rlm_model_new_recorded(rlm_loop *loop, const char *name, rlm_model **ret_model, rlm_error **err);
 /* No chat may be under way. NULL allowed. */
 RLM_API void rlm_model_free(rlm_model *m);
 /* Asks the server whether it is there and knows the model; completes on the loop. `problem` is NULL
  * when all is well. `done` comes once. */
-RLM_API int rlm_model_check(rlm_model *m, void (*done)(void *arg, const rlm_error *problem),
-                            void *arg, rlm_error **err);
+RLM_API int rlm_model_check(rlm_model *m,
+                            void (*done)(void *arg, const rlm_error *problem),
+                            void *arg,
+                            rlm_error **err);
 
 /* ---- tools ----------------------------------------------------------------------------------- */
 
 struct rlm_tool_limits {
-    int64_t max_calls;         /* in a run; 0: no limit */
-    int64_t timeout_ms;        /* of one call; 0: 600,000 */
-    int64_t max_result_bytes;  /* 0: 64 MiB */
+    int64_t max_calls;        /* in a run; 0: no limit */
+    int64_t timeout_ms;       /* of one call; 0: 600,000 */
+    int64_t max_result_bytes; /* 0: 64 MiB */
 };
 
 /* A call under way; answer it exactly once, at once or later, on the loop's thread. */
@@ -233,19 +238,19 @@ typedef void (*rlm_tool_callback)(void *arg, rlm_tool_call *call, struct rlm_str
 
 struct rlm_tool_options {
     size_t size;
-    const char *name;             /* a Python identifier */
-    const char *description;      /* for the model: one paragraph */
-    const char *parameters_json;  /* a JSON schema of type object; its properties in order are the
+    const char *name;            /* a Python identifier */
+    const char *description;     /* for the model: one paragraph */
+    const char *parameters_json; /* a JSON schema of type object; its properties in order are the
                                      positional parameters */
     rlm_tool_callback run;
     void *arg;
-    bool idempotent;              /* may run again when a run is resumed */
+    bool idempotent; /* may run again when a run is resumed */
     struct rlm_tool_limits limits;
 };
 
-#define RLM_TOOL_OPTIONS_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(struct rlm_tool_options)                                                    \
+#define RLM_TOOL_OPTIONS_INIT                   \
+    {                                           \
+        .size = sizeof(struct rlm_tool_options) \
     }
 
 /* Answers with a JSON value. What is no JSON becomes an error in the agent's code. */
@@ -268,17 +273,19 @@ struct rlm_subprocess_options {
     size_t size;
     const char *python;            /* NULL: "python3" of PATH */
     const char *working_directory; /* NULL: the caller's */
-    const char *const *env;        /* "NAME=VALUE"..., NULL-terminated, added to PATH, HOME, LANG and TZ */
-    int spare;                     /* workers kept started ahead; each is used once */
+    const char *const *env; /* "NAME=VALUE"..., NULL-terminated, added to PATH, HOME, LANG and TZ */
+    int spare;              /* workers kept started ahead; each is used once */
 };
 
-#define RLM_SUBPROCESS_OPTIONS_INIT                                                                \
-    {                                                                                              \
-        .size = sizeof(struct rlm_subprocess_options)                                              \
+#define RLM_SUBPROCESS_OPTIONS_INIT                   \
+    {                                                 \
+        .size = sizeof(struct rlm_subprocess_options) \
     }
 
-RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop, const struct rlm_subprocess_options *options,
-                                       rlm_runtime **ret_runtime, rlm_error **err);
+RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop,
+                                       const struct rlm_subprocess_options *options,
+                                       rlm_runtime **ret_runtime,
+                                       rlm_error **err);
 /* No session may be open. NULL allowed. */
 RLM_API void rlm_runtime_free(rlm_runtime *r);
 
@@ -286,23 +293,23 @@ RLM_API void rlm_runtime_free(rlm_runtime *r);
 
 /* What holds for a whole tree of agents. */
 struct rlm_limits {
-    int max_depth;             /* 2: the root's depth is 0; 0: no sub-agents; at most 64 */
-    int max_iters;             /* 20: model replies of one agent */
-    int child_max_iters;       /* 0: as max_iters */
-    int64_t max_budget;        /* tokens of the tree, in and out; 0: not capped */
-    int64_t max_cost_nano;     /* 1e-9 US dollars of the tree; 0: not capped */
-    int64_t max_time_ms;       /* time in which the engine runs the tree, the taking in of its inputs
+    int max_depth;         /* 2: the root's depth is 0; 0: no sub-agents; at most 64 */
+    int max_iters;         /* 20: model replies of one agent */
+    int child_max_iters;   /* 0: as max_iters */
+    int64_t max_budget;    /* tokens of the tree, in and out; 0: not capped */
+    int64_t max_cost_nano; /* 1e-9 US dollars of the tree; 0: not capped */
+    int64_t max_time_ms;   /* time in which the engine runs the tree, the taking in of its inputs
                                   included; 0: not capped */
-    int max_output_length;     /* 4,000 characters of a cell's output shown to the model; 0: all that is kept */
-    int max_query_chars;       /* 2,000: the query of a sub-agent */
-    int max_messages;          /* 0: not capped; else at least 4 */
-    int max_output_tokens;     /* 8,192: of one model reply */
-    int64_t exec_timeout_ms;   /* 120,000: a cell, while it waits for no host call */
-    int64_t cpu_time_ms;       /* 300,000: a cell */
-    int workers;               /* 8: model calls in flight */
-    int max_live;              /* 64: agents with a session that is executing or about to */
-    int max_agents;            /* 1,000: agents of a run */
-    int64_t max_input_bytes;   /* 4 GiB: of one input, or one file of a directory that is an input */
+    int max_output_length; /* 4,000 characters of a cell's output shown to the model; 0: all that is kept */
+    int max_query_chars;     /* 2,000: the query of a sub-agent */
+    int max_messages;        /* 0: not capped; else at least 4 */
+    int max_output_tokens;   /* 8,192: of one model reply */
+    int64_t exec_timeout_ms; /* 120,000: a cell, while it waits for no host call */
+    int64_t cpu_time_ms;     /* 300,000: a cell */
+    int workers;             /* 8: model calls in flight */
+    int max_live;            /* 64: agents with a session that is executing or about to */
+    int max_agents;          /* 1,000: agents of a run */
+    int64_t max_input_bytes; /* 4 GiB: of one input, or one file of a directory that is an input */
 };
 
 #define RLM_LIMITS_INIT                                                                            \
@@ -322,13 +329,15 @@ struct rlm_flow_options {
     const char *system_prompt; /* replaces the engine's own; NULL: that one */
 };
 
-#define RLM_FLOW_OPTIONS_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(struct rlm_flow_options), .limits = RLM_LIMITS_INIT                         \
+#define RLM_FLOW_OPTIONS_INIT                                              \
+    {                                                                      \
+        .size = sizeof(struct rlm_flow_options), .limits = RLM_LIMITS_INIT \
     }
 
 /* Policy and environment of runs: checks the limits (RLM_E_INVAL names the faulty one). */
-RLM_API int rlm_flow_new(rlm_loop *loop, const struct rlm_flow_options *options, rlm_flow **ret_flow,
+RLM_API int rlm_flow_new(rlm_loop *loop,
+                         const struct rlm_flow_options *options,
+                         rlm_flow **ret_flow,
                          rlm_error **err);
 /* Another model that specs and llm_query may name. Borrowed. */
 RLM_API int rlm_flow_add_model(rlm_flow *flow, const char *name, rlm_model *model, rlm_error **err);
@@ -348,10 +357,10 @@ RLM_API char *rlm_flow_system_prompt(const rlm_flow *flow, int depth);
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 enum rlm_input_kind {
-    RLM_INPUT_TEXT,      /* value: the text itself */
-    RLM_INPUT_BYTES,     /* value: the bytes themselves */
-    RLM_INPUT_JSON,      /* value: a JSON text */
-    RLM_INPUT_FILE,      /* path; text if it is UTF-8 or `encoding` is given, else bytes. A pipe or a
+    RLM_INPUT_TEXT,  /* value: the text itself */
+    RLM_INPUT_BYTES, /* value: the bytes themselves */
+    RLM_INPUT_JSON,  /* value: a JSON text */
+    RLM_INPUT_FILE,  /* path; text if it is UTF-8 or `encoding` is given, else bytes. A pipe or a
                             device is read to its end */
     RLM_INPUT_DIRECTORY, /* path: a mapping of names to contents, read at first access */
 };
@@ -381,13 +390,13 @@ struct rlm_run_options {
     const char *journal;       /* a path that does not exist yet; NULL: in memory */
     bool sync;                 /* each step waits until its records are on disk */
     enum rlm_restore_mode restore;
-    const char *program;       /* a JSON object that is kept with the run for the program that made it:
+    const char *program; /* a JSON object that is kept with the run for the program that made it:
                                   no secrets; NULL: none */
 };
 
-#define RLM_RUN_OPTIONS_INIT                                                                       \
-    {                                                                                              \
-        .size = sizeof(struct rlm_run_options)                                                     \
+#define RLM_RUN_OPTIONS_INIT                   \
+    {                                          \
+        .size = sizeof(struct rlm_run_options) \
     }
 
 typedef struct rlm_run rlm_run;
@@ -399,12 +408,12 @@ enum rlm_event_type {
     RLM_EVENT_INSERT_NODE,
     RLM_EVENT_REPLACE_NODE,
     RLM_EVENT_REMOVE_NODE,
-    RLM_EVENT_ADD_CHILD,     /* graph: the child */
+    RLM_EVENT_ADD_CHILD, /* graph: the child */
     RLM_EVENT_REMOVE_CHILD,
     /* what passes and is not kept */
-    RLM_EVENT_STATE,         /* graph: its agent's state changed */
-    RLM_EVENT_DELTA,         /* graph, text: a piece of a reply that is being streamed */
-    RLM_EVENT_NOTICE,        /* text: a warning or news for people */
+    RLM_EVENT_STATE,  /* graph: its agent's state changed */
+    RLM_EVENT_DELTA,  /* graph, text: a piece of a reply that is being streamed */
+    RLM_EVENT_NOTICE, /* text: a warning or news for people */
 };
 
 struct rlm_event {
@@ -416,13 +425,13 @@ struct rlm_event {
 
 /* What an agent is doing now. */
 enum rlm_agent_state {
-    RLM_AGENT_READY,    /* about to take its next step */
-    RLM_AGENT_QUEUED,   /* waits for its turn: a width, a budget or a pause of the provider */
-    RLM_AGENT_ASKING,   /* a model call is in flight */
-    RLM_AGENT_RUNNING,  /* its code runs, or its session starts */
-    RLM_AGENT_RESTORING,/* its session is brought back to where it was */
-    RLM_AGENT_WAITING,  /* its code waits for sub-agents, a model or a tool */
-    RLM_AGENT_GATED,    /* it waits for the answer of a gate */
+    RLM_AGENT_READY,     /* about to take its next step */
+    RLM_AGENT_QUEUED,    /* waits for its turn: a width, a budget or a pause of the provider */
+    RLM_AGENT_ASKING,    /* a model call is in flight */
+    RLM_AGENT_RUNNING,   /* its code runs, or its session starts */
+    RLM_AGENT_RESTORING, /* its session is brought back to where it was */
+    RLM_AGENT_WAITING,   /* its code waits for sub-agents, a model or a tool */
+    RLM_AGENT_GATED,     /* it waits for the answer of a gate */
     RLM_AGENT_FINISHED,
 };
 
@@ -434,22 +443,26 @@ struct rlm_run_events {
 
 /* Starts a run; it goes on as the loop turns. Inputs are taken in before the first model call, on the
  * pool. */
-RLM_API int rlm_run_start(rlm_flow *flow, const struct rlm_run_options *options,
-                          const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+RLM_API int rlm_run_start(rlm_flow *flow,
+                          const struct rlm_run_options *options,
+                          const struct rlm_run_events *events,
+                          void *arg,
+                          rlm_run **ret_run,
                           rlm_error **err);
 struct rlm_resume_options {
     size_t size;
     const char *journal; /* of the run that shall go on */
-    struct rlm_str query; /* a follow-up for a run that has ended: its root is asked this next; empty: none */
-    bool cut;            /* where it is damaged before its end: go on from there, and lose the rest */
+    struct rlm_str
+        query; /* a follow-up for a run that has ended: its root is asked this next; empty: none */
+    bool cut;  /* where it is damaged before its end: go on from there, and lose the rest */
     bool sync;
     enum rlm_restore_mode restore;
     const char *program; /* as in rlm_run_options; NULL: what was kept stays */
 };
 
-#define RLM_RESUME_OPTIONS_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(struct rlm_resume_options)                                                  \
+#define RLM_RESUME_OPTIONS_INIT                   \
+    {                                             \
+        .size = sizeof(struct rlm_resume_options) \
     }
 
 /* Goes on with a run that was stopped or killed, from whatever its journal holds; limits and models are
@@ -458,8 +471,11 @@ struct rlm_resume_options {
  * a follow-up that says so. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_BUSY (a living process
  * holds it; the message names it), RLM_E_CORRUPT (unless `cut`), RLM_E_INVAL (it has been answered and
  * nothing more is asked, or it has not ended and more is asked). */
-RLM_API int rlm_flow_resume(rlm_flow *flow, const struct rlm_resume_options *options,
-                            const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+RLM_API int rlm_flow_resume(rlm_flow *flow,
+                            const struct rlm_resume_options *options,
+                            const struct rlm_run_events *events,
+                            void *arg,
+                            rlm_run **ret_run,
                             rlm_error **err);
 struct rlm_replay_options {
     size_t size;
@@ -467,16 +483,17 @@ struct rlm_replay_options {
     bool execute;        /* run all cells again, also those whose effects may reach outside */
 };
 
-#define RLM_REPLAY_OPTIONS_INIT                                                                    \
-    {                                                                                              \
-        .size = sizeof(struct rlm_replay_options)                                                  \
+#define RLM_REPLAY_OPTIONS_INIT                   \
+    {                                             \
+        .size = sizeof(struct rlm_replay_options) \
     }
 
 /* What a replay has found. Texts live as long as the run. */
 struct rlm_replay_report {
-    size_t nodes, calls;             /* compared */
-    size_t cells_run, cells_not_run; /* not run: their calls and output were taken from the record */
-    size_t outputs_differ;           /* cells that printed something else, but for addresses of objects */
+    size_t nodes, calls; /* compared */
+    size_t cells_run,
+        cells_not_run;     /* not run: their calls and output were taken from the record */
+    size_t outputs_differ; /* cells that printed something else, but for addresses of objects */
     const char *first_output_agent_id; /* of the first of these; NULL: none */
     int64_t first_output_cell;
     bool diverged; /* the rest: of the first difference, which ended the replay */
@@ -491,16 +508,21 @@ struct rlm_replay_report {
  * the recorded one. The flow has the recorded limits and names of models and tools. The run's reason is
  * that of the recorded one, "diverged", or "end of the recording" where that was stopped. Errors as of
  * rlm_graph_load, and RLM_E_CORRUPT. */
-RLM_API int rlm_flow_replay(rlm_flow *flow, const struct rlm_replay_options *options,
-                            const struct rlm_run_events *events, void *arg, rlm_run **ret_run,
+RLM_API int rlm_flow_replay(rlm_flow *flow,
+                            const struct rlm_replay_options *options,
+                            const struct rlm_run_events *events,
+                            void *arg,
+                            rlm_run **ret_run,
                             rlm_error **err);
 /* NULL: the run is none of rlm_flow_replay. */
 RLM_API const struct rlm_replay_report *rlm_run_replay_report(const rlm_run *run);
 /* Tells the members of the object that was kept with a run as `program`, the newest one: texts, and the
  * texts of arrays one by one. Takes no lock. RLM_E_NOT_FOUND, RLM_E_PARSE, RLM_E_VERSION, RLM_E_IO. */
-RLM_API int rlm_run_read_program(const char *journal,
-                                 void (*member)(void *arg, struct rlm_str key, struct rlm_str value),
-                                 void *arg, rlm_error **err);
+RLM_API int
+rlm_run_read_program(const char *journal,
+                     void (*member)(void *arg, struct rlm_str key, struct rlm_str value),
+                     void *arg,
+                     rlm_error **err);
 /* Turns the loop until the run has ended. 0: it ended (rlm_run_reason says how). */
 RLM_API int rlm_run_wait(rlm_run *run, rlm_error **err);
 /* Ends an agent and its descendants as "terminated" (NULL: the root). RLM_E_NOT_FOUND. */
@@ -546,8 +568,8 @@ enum rlm_run_state {
 struct rlm_run_glance {
     size_t size;
     enum rlm_run_state state;
-    char *query;        /* its first 400 bytes */
-    char *reason;       /* as rlm_run_reason */
+    char *query;  /* its first 400 bytes */
+    char *reason; /* as rlm_run_reason */
     char *problem;
     int64_t started_us; /* microseconds since 1970; 0: unknown */
     int64_t changed_us; /* when something was last written */
@@ -556,9 +578,9 @@ struct rlm_run_glance {
     uint64_t disk_bytes;
 };
 
-#define RLM_RUN_GLANCE_INIT                                                                        \
-    {                                                                                              \
-        .size = sizeof(struct rlm_run_glance)                                                      \
+#define RLM_RUN_GLANCE_INIT                   \
+    {                                         \
+        .size = sizeof(struct rlm_run_glance) \
     }
 
 /* Looks at a run without loading it: of one that has ended only the first and the last record are read.
@@ -606,15 +628,19 @@ struct rlm_flow_hooks {
      * in a replay, which makes none. */
     void (*model_call)(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str call_json);
     /* Before a host call of agent code is performed. `arguments_json`: {"args": [...], "kwargs": {...}}. */
-    void (*host_call)(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str name,
-                      struct rlm_str arguments_json, bool replay);
+    void (*host_call)(void *arg,
+                      rlm_gate *gate,
+                      rlm_graph *g,
+                      struct rlm_str name,
+                      struct rlm_str arguments_json,
+                      bool replay);
     /* A change of a graph has been journaled (the types of the public classes). Not in a replay. */
     void (*event_committed)(void *arg, rlm_run *run, const struct rlm_event *event);
 };
 
-#define RLM_FLOW_HOOKS_INIT                                                                        \
-    {                                                                                              \
-        .size = sizeof(struct rlm_flow_hooks)                                                      \
+#define RLM_FLOW_HOOKS_INIT                   \
+    {                                         \
+        .size = sizeof(struct rlm_flow_hooks) \
     }
 
 /* Regular expressions (PCRE2) for rules on what is asked; a search is bounded in steps. */
@@ -633,22 +659,23 @@ RLM_API char *rlm_node_json(const rlm_graph *g, const struct rlm_node *node);
 
 struct rlm_view_options {
     size_t size;
-    int width;      /* columns; 0: not clipped */
-    bool color;     /* ANSI escapes */
-    rlm_run *run;   /* a living run, for states; NULL: a graph at rest */
-    int max_lines;  /* of the tree; 0: all */
+    int width;     /* columns; 0: not clipped */
+    bool color;    /* ANSI escapes */
+    rlm_run *run;  /* a living run, for states; NULL: a graph at rest */
+    int max_lines; /* of the tree; 0: all */
 };
 
-#define RLM_VIEW_OPTIONS_INIT                                                                      \
-    {                                                                                              \
-        .size = sizeof(struct rlm_view_options)                                                    \
+#define RLM_VIEW_OPTIONS_INIT                   \
+    {                                           \
+        .size = sizeof(struct rlm_view_options) \
     }
 
 /* The tree of agents as text: state, turns, tokens, cost. The caller frees it. NULL: no memory. */
 RLM_API char *rlm_view_tree(const rlm_graph *root, const struct rlm_view_options *options);
 /* One agent's trajectory, node by node, and one node in full. */
 RLM_API char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options);
-RLM_API char *rlm_view_node(const rlm_graph *g, const struct rlm_node *node,
+RLM_API char *rlm_view_node(const rlm_graph *g,
+                            const struct rlm_node *node,
                             const struct rlm_view_options *options);
 /* Where the money went: usage by agent and by turn, dearest first. */
 RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *options);

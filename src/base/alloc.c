@@ -5,8 +5,8 @@
 #include <string.h>
 
 #ifdef RLM_TORTURE
-#include <stdatomic.h>
-#include <unistd.h>
+#    include <stdatomic.h>
+#    include <unistd.h>
 
 /* Says so on stderr, so that whoever counts upwards knows when no allocation is left to fail. */
 static bool fails(void)

@@ -30,9 +30,9 @@ static inline void rlm_autofree_cleanup(void *ptr)
 #define rlm_autofree __attribute__((cleanup(rlm_autofree_cleanup)))
 
 /* Moves ownership out of a variable: `return rlm_steal(&x)`. */
-#define rlm_steal(ptr)                                                                             \
-    ({                                                                                             \
-        __typeof__(*(ptr)) stolen_ = *(ptr);                                                       \
-        *(ptr) = NULL;                                                                             \
-        stolen_;                                                                                   \
+#define rlm_steal(ptr)                       \
+    ({                                       \
+        __typeof__(*(ptr)) stolen_ = *(ptr); \
+        *(ptr) = NULL;                       \
+        stolen_;                             \
     })

@@ -32,7 +32,7 @@ struct rlm_json {
     uint32_t count; /* elements of an array, members of an object */
     union {
         rlm_str text;
-        const rlm_json *items;               /* array */
+        const rlm_json *items;                 /* array */
         const struct rlm_json_member *members; /* object, in the order of the text */
     };
 };
@@ -103,9 +103,9 @@ void rlm_json_put(struct rlm_json_writer *w, const rlm_json *value);
 void rlm_json_canonical(struct rlm_buf *out, const rlm_json *value);
 
 /* Shorthands for members of an object: key, then value. */
-#define rlm_json_member_str(w, key, s) (rlm_json_key(w, key), rlm_json_put_str(w, s))
-#define rlm_json_member_text(w, key, t) (rlm_json_key(w, key), rlm_json_put_text(w, t))
-#define rlm_json_member_int(w, key, n) (rlm_json_key(w, key), rlm_json_put_int(w, n))
+#define rlm_json_member_str(w, key, s)    (rlm_json_key(w, key), rlm_json_put_str(w, s))
+#define rlm_json_member_text(w, key, t)   (rlm_json_key(w, key), rlm_json_put_text(w, t))
+#define rlm_json_member_int(w, key, n)    (rlm_json_key(w, key), rlm_json_put_int(w, n))
 #define rlm_json_member_double(w, key, n) (rlm_json_key(w, key), rlm_json_put_double(w, n))
-#define rlm_json_member_bool(w, key, b) (rlm_json_key(w, key), rlm_json_put_bool(w, b))
-#define rlm_json_member_raw(w, key, s) (rlm_json_key(w, key), rlm_json_put_raw(w, s))
+#define rlm_json_member_bool(w, key, b)   (rlm_json_key(w, key), rlm_json_put_bool(w, b))
+#define rlm_json_member_raw(w, key, s)    (rlm_json_key(w, key), rlm_json_put_raw(w, s))

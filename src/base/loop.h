@@ -73,5 +73,5 @@ void rlm_defer_free(rlm_defer *d); /* NULL allowed */
 /* Blocking work on a pool thread: `work(arg)` there, then `done(arg)` on the loop. Always completes;
  * there is no cancel, so `arg` must live until `done`, for which rlm_loop_free waits too. 0 or a
  * negative code. */
-int rlm_work_start(rlm_loop *loop, rlm_callback work, rlm_callback done, void *arg,
-                   rlm_error **err);
+int rlm_work_start(
+    rlm_loop *loop, rlm_callback work, rlm_callback done, void *arg, rlm_error **err);

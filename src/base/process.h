@@ -19,7 +19,8 @@ struct rlm_process_options {
     /* argv[0] is looked up in PATH of `env` (else of the caller); with a slash in it, it is a path,
      * from `working_directory` unless absolute. */
     const char *const *argv;
-    const char *const *env; /* "NAME=VALUE"..., NULL-terminated, nothing is inherited; NULL: empty */
+    const char *const
+        *env; /* "NAME=VALUE"..., NULL-terminated, nothing is inherited; NULL: empty */
     const char *working_directory; /* NULL: the caller's */
     /* Descriptors: child_fds[i] becomes descriptor i in the child; -1 means /dev/null, as do those of
      * the standard three that are not named. The caller keeps its own. */
@@ -30,8 +31,8 @@ struct rlm_process_options {
 
 /* How it ended. */
 struct rlm_process_exit {
-    int status;              /* exit status, or -1 */
-    int signal;              /* signal that ended it, or 0 */
+    int status; /* exit status, or -1 */
+    int signal; /* signal that ended it, or 0 */
     struct rusage usage;
 };
 
@@ -41,8 +42,11 @@ typedef void (*rlm_process_exited)(void *arg, const struct rlm_process_exit *how
 /* Starts the program (vfork-like: a failed exec is reported here, with its reason). `exited` (not
  * NULL) comes once, on the loop. RLM_E_NOT_FOUND names the program or the working directory that is
  * not there; RLM_E_IO, RLM_E_INVAL, RLM_E_UNSUPPORTED, RLM_E_NOMEM. */
-int rlm_process_start(rlm_loop *loop, const struct rlm_process_options *options,
-                      rlm_process_exited exited, void *arg, rlm_process **ret_process,
+int rlm_process_start(rlm_loop *loop,
+                      const struct rlm_process_options *options,
+                      rlm_process_exited exited,
+                      void *arg,
+                      rlm_process **ret_process,
                       rlm_error **err);
 bool rlm_process_alive(const rlm_process *p);
 /* Sends a signal to its whole group. Harmless after its end. */

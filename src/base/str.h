@@ -15,7 +15,7 @@
 typedef struct rlm_str rlm_str;
 
 #define RLM_STR(literal) ((rlm_str){"" literal, sizeof(literal) - 1})
-#define RLM_STR_NONE ((rlm_str){NULL, 0})
+#define RLM_STR_NONE     ((rlm_str){NULL, 0})
 /* For printf("%.*s"). */
 #define RLM_FMT(s) (int)(s).len, (s).ptr
 

@@ -12,13 +12,13 @@
 
 /* What a whole text is made of; `rlm_utf8_scan` fills it, chunk by chunk. */
 struct rlm_utf8_scan {
-    uint64_t bytes;     /* taken so far; after a fault, those before it */
-    uint64_t chars;     /* code points so far, lone surrogates included */
-    uint32_t max_char;  /* the highest code point, rounded up to what its width holds: 0x7f, 0xff,
+    uint64_t bytes;    /* taken so far; after a fault, those before it */
+    uint64_t chars;    /* code points so far, lone surrogates included */
+    uint32_t max_char; /* the highest code point, rounded up to what its width holds: 0x7f, 0xff,
                          * 0xffff or 0x10ffff; 0 for no text */
-    bool bad;           /* not WTF-8; `bad_offset` is where the faulty character starts */
+    bool bad;          /* not WTF-8; `bad_offset` is where the faulty character starts */
     uint64_t bad_offset;
-    bool surrogates;    /* has lone surrogates (WTF-8, not UTF-8) */
+    bool surrogates; /* has lone surrogates (WTF-8, not UTF-8) */
     /* private: a character cut at the end of the last chunk */
     uint8_t tail[4];
     uint8_t tail_len;
@@ -58,5 +58,5 @@ struct rlm_utf8_carry {
     uint8_t tail[4];
     uint8_t tail_len;
 };
-size_t rlm_utf8_widen(struct rlm_utf8_carry *carry, const void *chunk, size_t len, int width,
-                      void *out);
+size_t
+rlm_utf8_widen(struct rlm_utf8_carry *carry, const void *chunk, size_t len, int width, void *out);

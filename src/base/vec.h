@@ -11,11 +11,11 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define RLM_VEC(type)                                                                              \
-    struct {                                                                                       \
-        type *items;                                                                               \
-        size_t len;                                                                                \
-        size_t cap;                                                                                \
+#define RLM_VEC(type) \
+    struct {          \
+        type *items;  \
+        size_t len;   \
+        size_t cap;   \
     }
 
 static inline bool rlm_vec_grow_(void **items, size_t *cap, size_t len, size_t item_size)
@@ -33,12 +33,12 @@ static inline bool rlm_vec_grow_(void **items, size_t *cap, size_t len, size_t i
     return true;
 }
 
-#define rlm_vec_push(v)                                                                            \
-    (rlm_vec_grow_((void **)&(v)->items, &(v)->cap, (v)->len, sizeof *(v)->items)                  \
-         ? memset(&(v)->items[(v)->len++], 0, sizeof *(v)->items)                                  \
+#define rlm_vec_push(v)                                                           \
+    (rlm_vec_grow_((void **)&(v)->items, &(v)->cap, (v)->len, sizeof *(v)->items) \
+         ? memset(&(v)->items[(v)->len++], 0, sizeof *(v)->items)                 \
          : NULL)
 
-#define rlm_vec_remove(v, index)                                                                   \
-    (memmove(&(v)->items[index], &(v)->items[(index) + 1],                                         \
-             ((v)->len - (index) - 1) * sizeof *(v)->items),                                       \
+#define rlm_vec_remove(v, index)                           \
+    (memmove(&(v)->items[index], &(v)->items[(index) + 1], \
+             ((v)->len - (index)-1) * sizeof *(v)->items), \
      (v)->len--)

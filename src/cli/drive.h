@@ -10,15 +10,15 @@ struct drive {
     struct rlm_str query;
     const struct rlm_input *inputs;
     size_t n_inputs;
-    const char *schema;     /* JSON, or NULL */
-    const char *model_name; /* what people are told */
+    const char *schema;                       /* JSON, or NULL */
+    const char *model_name;                   /* what people are told */
     const struct provider_settings *provider; /* for the models that the settings name */
     int (*make_model)(rlm_loop *loop, rlm_model **ret_model); /* NULL: the settings name it */
     const char *child_model_name; /* NULL: sub-agents use the same model */
-    const char *resume;           /* a run that goes on, with `query` if it has one; NULL: a new one */
-    const char *replay;           /* a run that is replayed, or NULL */
+    const char *resume; /* a run that goes on, with `query` if it has one; NULL: a new one */
+    const char *replay; /* a run that is replayed, or NULL */
     enum rlm_restore_mode restore; /* of that */
-    char *path;                   /* set by drive_run: where the run is kept; the caller frees it */
+    char *path; /* set by drive_run: where the run is kept; the caller frees it */
 };
 
 /* From here on SIGINT, SIGTERM and SIGHUP are read by drive_run. Before any thread is started. */

@@ -265,9 +265,10 @@ void kept_warn(void)
         char all[32], largest[32];
         units_format_size(sum.bytes, all, sizeof all);
         units_format_size(sum.largest_bytes, largest, sizeof largest);
-        text_say("warning: the %zu kept runs take %s; the largest, %s, takes %s: `rlmflow runs` lists "
-                 "them, `rlmflow runs prune --keep-size 5g` removes the oldest",
-                 sum.runs, all, sum.largest, largest);
+        text_say(
+            "warning: the %zu kept runs take %s; the largest, %s, takes %s: `rlmflow runs` lists "
+            "them, `rlmflow runs prune --keep-size 5g` removes the oldest",
+            sum.runs, all, sum.largest, largest);
     }
     free(sum.largest);
 }

@@ -8,7 +8,8 @@
 #include <sys/prctl.h>
 
 static const struct command *const commands[] = {
-    &cmd_run, &cmd_resume, &cmd_replay, &cmd_view, &cmd_runs, &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
+    &cmd_run,  &cmd_resume, &cmd_replay, &cmd_view,    &cmd_runs,
+    &cmd_demo, &cmd_doctor, &cmd_config, &cmd_version,
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

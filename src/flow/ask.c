@@ -21,7 +21,7 @@ struct rlm_ask {
     uint64_t messages_hash;
     int64_t id;
     int attempts;
-    uint64_t not_before_ms; /* after a failure of its own; see backoff.h */
+    uint64_t not_before_ms;      /* after a failure of its own; see backoff.h */
     uint64_t started_ms;         /* of the attempt under way */
     uint64_t pieces, text_bytes; /* of its stream */
     rlm_chat *chat;              /* NULL: waits */
@@ -151,10 +151,8 @@ static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error
 /* Ends the attempt under way in the ledger; `ended`: by an event of its chat, which is still being told.
  * The reply to a turn becomes a node, which settles it in the journal: so no reply is ever paid for
  * and not kept. False: the run has failed. */
-static bool settle(struct rlm_ask *ask,
-                   struct rlm_usage *usage,
-                   const struct rlm_chat_reply *reply,
-                   bool ended)
+static bool
+settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply *reply, bool ended)
 {
     rlm_run *run = ask->run;
     struct rlm_flow_model *model = ask->options.model;
@@ -202,9 +200,9 @@ void rlm_ask_cancel(struct rlm_ask *ask)
             .pieces = ask->pieces,
             .text_bytes = ask->text_bytes,
         };
-        struct rlm_usage usage =
-            traffic.sent_bytes ? rlm_ledger_judge(NULL, false, &ask->held, &traffic)
-                               : (struct rlm_usage){0};
+        struct rlm_usage usage = traffic.sent_bytes
+                                     ? rlm_ledger_judge(NULL, false, &ask->held, &traffic)
+                                     : (struct rlm_usage){0};
         settle(ask, &usage, NULL, false);
     } else if (ask->unsent) {
         settle_unsent(ask);

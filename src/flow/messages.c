@@ -10,7 +10,8 @@ struct builder {
     RLM_VEC(struct rlm_message) list;
     size_t turns; /* replies that are not left out */
     bool failed;
-    char *grown; /* the text made last, with room behind it: what is joined to again grows in place */
+    char *
+        grown; /* the text made last, with room behind it: what is joined to again grows in place */
     size_t grown_cap;
     /* the last cell: its code and what it ended with, as the model was shown it */
     const struct rlm_node *code, *end;

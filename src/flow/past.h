@@ -71,7 +71,8 @@ struct rlm_past {
     RLM_VEC(struct rlm_past_session) sessions;
     RLM_VEC(struct rlm_past_cell *) cells; /* by number, ascending */
     int64_t last_call;
-    RLM_VEC(struct rlm_past_ask) turns; /* by number of the turn, from 1: the last attempt of each */
+    RLM_VEC(struct rlm_past_ask)
+    turns; /* by number of the turn, from 1: the last attempt of each */
 };
 
 /* What a turn of a model was asked with. */
@@ -94,7 +95,8 @@ struct rlm_past_run {
     struct rlm_map agents; /* agent id -> struct rlm_past */
     RLM_VEC(struct rlm_lost_ask) lost_asks;
     RLM_VEC(rlm_str) input_lists; /* payloads of INPUT_LIST records */
-    RLM_VEC(struct rlm_limits) drives; /* the limits of each: the RUN record's, then those of RESUMED */
+    RLM_VEC(struct rlm_limits)
+    drives; /* the limits of each: the RUN record's, then those of RESUMED */
     int64_t last_ask;
     int64_t elapsed_ms; /* in which the engine ran the tree */
     bool has_ended;     /* the last drive ended in order */

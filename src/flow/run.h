@@ -122,7 +122,7 @@ struct rlm_agent {
     bool from_record; /* its calls and output are taken from the record */
     bool parked;      /* at the end of the record, or at an end that its parent will bring */
     size_t calls_made, deliveries_made; /* of the cell */
-    int64_t recorded_session; /* that the session stands for; 0: none yet */
+    int64_t recorded_session;           /* that the session stands for; 0: none yet */
 
     /* What the provider reported for the messages of the last turn: see ledger.h. */
     size_t known_messages;
@@ -164,12 +164,12 @@ struct rlm_run {
     rlm_timer *idle_timer;
     RLM_VEC(rlm_chat *) finished_chats;
 
-    struct rlm_inputs *inputs; /* while they are taken in, and the directories after it */
-    int reads;                 /* files of directories that are being read on the pool */
+    struct rlm_inputs *inputs;  /* while they are taken in, and the directories after it */
+    int reads;                  /* files of directories that are being read on the pool */
     atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     enum rlm_restore_mode restore;
     struct rlm_replay *replay; /* NULL: a run of its own */
-    int64_t earlier_ms; /* in which earlier drives ran the tree */
+    int64_t earlier_ms;        /* in which earlier drives ran the tree */
     uint64_t started_ms;
     rlm_timer *time_limit;
     bool stopping;

@@ -57,14 +57,20 @@ const struct rlm_blob *rlm_blobs_find(const rlm_blobs *b, rlm_str id);
 int rlm_blobs_register(rlm_blobs *b, const struct rlm_blob *facts, rlm_error **err);
 
 /* Stores a value whole. `*ret_blob` is borrowed from the store and lives as long as it. */
-int rlm_blobs_put(rlm_blobs *b, enum rlm_blob_type type, rlm_str value,
-                  const struct rlm_blob **ret_blob, rlm_error **err);
+int rlm_blobs_put(rlm_blobs *b,
+                  enum rlm_blob_type type,
+                  rlm_str value,
+                  const struct rlm_blob **ret_blob,
+                  rlm_error **err);
 
 /* Stores a value that comes in pieces. A text that is not WTF-8 is RLM_E_PARSE at the end; more than
  * `max_bytes` is RLM_E_LIMIT, after which only an abort makes sense. */
 typedef struct rlm_blob_writer rlm_blob_writer;
-int rlm_blob_writer_new(rlm_blobs *b, enum rlm_blob_type type, uint64_t max_bytes,
-                        rlm_blob_writer **ret_writer, rlm_error **err);
+int rlm_blob_writer_new(rlm_blobs *b,
+                        enum rlm_blob_type type,
+                        uint64_t max_bytes,
+                        rlm_blob_writer **ret_writer,
+                        rlm_error **err);
 int rlm_blob_writer_add(rlm_blob_writer *w, const void *ptr, size_t len, rlm_error **err);
 /* Frees the writer in every case. */
 int rlm_blob_writer_finish(rlm_blob_writer *w, const struct rlm_blob **ret_blob, rlm_error **err);
@@ -81,21 +87,29 @@ struct rlm_import_bounds {
  * the loop thread. `fd` is read from its beginning if it can seek, else (a pipe) to its end, both
  * within `bounds` (NULL: none). With AUTO, `*ret_bad_offset` (may be NULL) says where it ceased to be
  * UTF-8, or is -1. */
-int rlm_blobs_import(rlm_blobs *b, int fd, enum rlm_blob_type type,
-                     const struct rlm_import_bounds *bounds, struct rlm_blob *ret_facts,
-                     int64_t *ret_bad_offset, rlm_error **err);
+int rlm_blobs_import(rlm_blobs *b,
+                     int fd,
+                     enum rlm_blob_type type,
+                     const struct rlm_import_bounds *bounds,
+                     struct rlm_blob *ret_facts,
+                     int64_t *ret_bad_offset,
+                     rlm_error **err);
 
 /* A read-only descriptor of the blob as a worker maps it (pool; may have to derive the wide form):
  * `*ret_width` is 1, 2 or 4 bytes a code point (1 also for bytes), `*ret_ascii` whether pure ASCII.
  * The caller closes it. */
-int rlm_blobs_open_mapped(rlm_blobs *b, const struct rlm_blob *blob, int *ret_fd, int *ret_width,
-                          bool *ret_ascii, rlm_error **err);
+int rlm_blobs_open_mapped(rlm_blobs *b,
+                          const struct rlm_blob *blob,
+                          int *ret_fd,
+                          int *ret_width,
+                          bool *ret_ascii,
+                          rlm_error **err);
 
 /* Appends the blob's WTF-8 or bytes to `out`. */
 int rlm_blobs_read(rlm_blobs *b, rlm_str id, struct rlm_buf *out, rlm_error **err);
 /* Appends at most `count` bytes from `start`: a preview without reading a gigabyte. */
-int rlm_blobs_read_range(rlm_blobs *b, rlm_str id, uint64_t start, size_t count,
-                         struct rlm_buf *out, rlm_error **err);
+int rlm_blobs_read_range(
+    rlm_blobs *b, rlm_str id, uint64_t start, size_t count, struct rlm_buf *out, rlm_error **err);
 
 /* Bytes on disk of all blobs and derived files (0 in memory). */
 uint64_t rlm_blobs_disk_bytes(const rlm_blobs *b);
@@ -106,6 +120,6 @@ bool rlm_blobs_write_failed(const rlm_blobs *b);
 /* For the journal's durability: syncs all blobs written since the last call, and the directory
  * (pool). A snapshot is taken first on the loop thread. */
 typedef struct rlm_blob_sync rlm_blob_sync;
-rlm_blob_sync *rlm_blobs_sync_begin(rlm_blobs *b); /* NULL when there is nothing to sync */
+rlm_blob_sync *rlm_blobs_sync_begin(rlm_blobs *b);         /* NULL when there is nothing to sync */
 int rlm_blobs_sync_run(rlm_blob_sync *s, rlm_error **err); /* pool */
 void rlm_blobs_sync_end(rlm_blob_sync *s);

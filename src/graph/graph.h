@@ -19,13 +19,13 @@ enum { RLM_AGENT_ID_MAX_BYTES = 16 * 1024 };
 
 /* What an agent starts with. All texts are copied. */
 struct rlm_graph_options {
-    const char *agent_id;      /* of a root; NULL: "root". A child's is made by rlm_graph_add_child */
+    const char *agent_id; /* of a root; NULL: "root". A child's is made by rlm_graph_add_child */
     rlm_str query;
-    rlm_str inputs;            /* JSON object: name -> value as record.h encodes it; empty: "{}" */
-    rlm_str model;             /* the name the user configured; empty: "default" */
-    rlm_str output_schema;     /* JSON text, or empty */
-    int64_t launch;            /* of a child: the host call that made it, 0: unknown */
-    int64_t launch_part;       /* and its place in the call's list */
+    rlm_str inputs;        /* JSON object: name -> value as record.h encodes it; empty: "{}" */
+    rlm_str model;         /* the name the user configured; empty: "default" */
+    rlm_str output_schema; /* JSON text, or empty */
+    int64_t launch;        /* of a child: the host call that made it, 0: unknown */
+    int64_t launch_part;   /* and its place in the call's list */
 };
 
 struct rlm_graph {
@@ -46,21 +46,26 @@ struct rlm_graph {
     int task_turns;                /* of these, those since the last user_query */
     /* of the root only */
     struct rlm_map agents; /* agent_id -> graph */
-    char graph_id[36]; /* "g_" and 32 hexadecimal digits */
+    char graph_id[36];     /* "g_" and 32 hexadecimal digits */
 };
 
 /* Makes a root with a fresh graph id. RLM_E_NOMEM, RLM_E_INVAL (an empty id), RLM_E_LIMIT. */
 int rlm_graph_new(const struct rlm_graph_options *options, rlm_graph **ret_graph, rlm_error **err);
 /* `agent_id` is made of the parent's and `name`; a name that is taken is RLM_E_EXISTS, an empty one
  * RLM_E_INVAL, and RLM_E_LIMIT says that the id would pass RLM_AGENT_ID_MAX_BYTES. */
-int rlm_graph_add_child(rlm_graph *parent, const char *name, const struct rlm_graph_options *options,
-                        rlm_graph **ret_child, rlm_error **err);
+int rlm_graph_add_child(rlm_graph *parent,
+                        const char *name,
+                        const struct rlm_graph_options *options,
+                        rlm_graph **ret_child,
+                        rlm_error **err);
 
 /* Copies `node` to the end of the trajectory, fills seq, and id and time where they are empty or 0
  * (those of a loaded node stand), and updates the sums.
  * `*ret_node` (may be NULL) is the graph's own copy. A node after the terminal one is RLM_E_INVAL
  * unless it is a user_query (which opens a finished graph again). */
-int rlm_graph_append(rlm_graph *g, const struct rlm_node *node, const struct rlm_node **ret_node,
+int rlm_graph_append(rlm_graph *g,
+                     const struct rlm_node *node,
+                     const struct rlm_node **ret_node,
                      rlm_error **err);
 
 /* Removes the done_output at the end: the agent goes on as if it had not ended. RLM_E_INVAL when it has

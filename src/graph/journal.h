@@ -44,7 +44,8 @@ enum rlm_record_kind {
 
 enum {
     RLM_RECORD_KIND_LIMIT = 64, /* kinds are below it, those of later programs too */
-    RLM_RECORD_MAX_BYTES = 16 * 1024 * 1024, /* a record may not be larger; larger values are blobs */
+    RLM_RECORD_MAX_BYTES =
+        16 * 1024 * 1024, /* a record may not be larger; larger values are blobs */
 };
 
 typedef struct rlm_journal rlm_journal;
@@ -55,8 +56,11 @@ struct rlm_journal_options {
 
 /* Makes the directory (an existing path is RLM_E_EXISTS), the journal and blobs/, and locks it. `loop`
  * may be NULL: then only rlm_journal_close syncs. */
-int rlm_journal_create(rlm_loop *loop, const char *path, const struct rlm_journal_options *options,
-                       rlm_journal **ret_journal, rlm_error **err);
+int rlm_journal_create(rlm_loop *loop,
+                       const char *path,
+                       const struct rlm_journal_options *options,
+                       rlm_journal **ret_journal,
+                       rlm_error **err);
 
 /* What is wrong with a journal. */
 struct rlm_journal_damage {
@@ -69,17 +73,24 @@ struct rlm_journal_damage {
  * cuts a torn tail. Damage before the end is RLM_E_CORRUPT unless `cut`, which gives up all from
  * there on. RLM_E_NOT_FOUND (no such path), RLM_E_PARSE (no run), RLM_E_VERSION, RLM_E_IO.
  * `ret_damage` (may be NULL) is filled in the case of RLM_E_CORRUPT too. */
-int rlm_journal_open(rlm_loop *loop, const char *path, const struct rlm_journal_options *options,
-                     bool cut, rlm_journal **ret_journal, struct rlm_journal_damage *ret_damage,
+int rlm_journal_open(rlm_loop *loop,
+                     const char *path,
+                     const struct rlm_journal_options *options,
+                     bool cut,
+                     rlm_journal **ret_journal,
+                     struct rlm_journal_damage *ret_damage,
                      rlm_error **err);
 
 /* Reads a run's records in order, without a lock: also one that is being written, up to the last
  * record that is whole. `record` returns 0 to go on, anything else ends the reading and is returned.
  * `ret_damage` may be NULL. */
-typedef int (*rlm_journal_record)(void *arg, enum rlm_record_kind kind, int64_t offset,
-                                  rlm_str payload, rlm_error **err);
-int rlm_journal_read(const char *path, rlm_journal_record record, void *arg,
-                     struct rlm_journal_damage *ret_damage, rlm_error **err);
+typedef int (*rlm_journal_record)(
+    void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload, rlm_error **err);
+int rlm_journal_read(const char *path,
+                     rlm_journal_record record,
+                     void *arg,
+                     struct rlm_journal_damage *ret_damage,
+                     rlm_error **err);
 
 /* Appends one record. RLM_E_LIMIT for one that is too large. On a failed write (a full disk) the file is cut back to the last whole record
  * and every later append fails with the same message: nothing may act on what was not written. */

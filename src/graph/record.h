@@ -31,11 +31,11 @@ int rlm_record_put_text(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str tex
 /* Reads what rlm_record_put_text wrote, into the arena; makes the blob known. An absent value (NULL)
  * is an empty text; one of another type is RLM_E_PARSE; a blob that is gone is RLM_E_NOT_FOUND. With `blobs` NULL a
  * blob is RLM_E_INVAL. */
-int rlm_record_get_text(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_text,
-                        rlm_error **err);
+int rlm_record_get_text(
+    const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_text, rlm_error **err);
 /* The same for a text that is JSON (see above). */
-int rlm_record_get_json(const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json,
-                        rlm_error **err);
+int rlm_record_get_json(
+    const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json, rlm_error **err);
 
 /* The members of SETTLE that make up a usage. */
 void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usage);
@@ -44,12 +44,16 @@ void rlm_record_put_usage(struct rlm_json_writer *w, const struct rlm_usage *usa
 void rlm_record_put_launch(struct rlm_json_writer *w, const struct rlm_node *node);
 
 /* The payloads of NODE and CHILD. `journal` may be NULL (a run in memory): then nothing happens. */
-int rlm_record_node(rlm_journal *journal, const rlm_graph *g, const struct rlm_node *node,
+int rlm_record_node(rlm_journal *journal,
+                    const rlm_graph *g,
+                    const struct rlm_node *node,
                     rlm_error **err);
 int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err);
 int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err);
 /* RUN: `options_json` is an object that flow makes (limits, models without keys, runtime). */
-int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_json,
+int rlm_record_run(rlm_journal *journal,
+                   const rlm_graph *root,
+                   rlm_str options_json,
                    rlm_error **err);
 
 /* Builds the graph of a run from its records: what `rlm_graph_load` (public) does, but strict: a text
@@ -60,5 +64,9 @@ int rlm_record_run(rlm_journal *journal, const rlm_graph *root, rlm_str options_
  * NULL) is filled on failure too: its offset is that of the record that is wrong, which is where
  * rlm_journal_cut can end the run. RLM_E_PARSE when the run has no RUN record, RLM_E_CORRUPT, RLM_E_VERSION, and those of
  * rlm_journal_read. */
-int rlm_record_load(const char *path, rlm_journal_record other, void *arg, rlm_graph **ret_root,
-                    struct rlm_journal_damage *ret_damage, rlm_error **err);
+int rlm_record_load(const char *path,
+                    rlm_journal_record other,
+                    void *arg,
+                    rlm_graph **ret_root,
+                    struct rlm_journal_damage *ret_damage,
+                    rlm_error **err);

@@ -10,8 +10,8 @@ struct rlm_address {
     char *shown;    /* the base URL without credentials and query: for people, logs and journals */
     char *server;   /* scheme://host:port: what shares a back-off */
     char *password; /* of the base URL, or NULL: never shown */
-    bool loopback; /* this machine */
-    bool openai;   /* api.openai.com */
+    bool loopback;  /* this machine */
+    bool openai;    /* api.openai.com */
 };
 
 /* `base_url` NULL: the dialect's own. Trailing slashes and the dialect's own path at the end are

@@ -7,7 +7,7 @@
 struct remote_chat {
     rlm_chat base;
     rlm_http_call *call;
-    bool sent; /* by an earlier call of it, too */
+    bool sent;      /* by an earlier call of it, too */
     rlm_defer *cut; /* completes a chat that was cut */
     struct rlm_buf body;
     size_t messages_len; /* of the body; the options follow and may be written anew */

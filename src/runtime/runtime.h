@@ -19,25 +19,25 @@
 typedef struct rlm_session rlm_session;
 
 enum {
-    RLM_SESSION_MAX_VALUE = 1 << 30,        /* bytes of one value that a worker sends */
-    RLM_SESSION_MAX_MESSAGE = 32 << 20,     /* bytes of one message's JSON, beside its streams */
-    RLM_SESSION_MAX_OPEN_CALLS = 65536,     /* unanswered at once */
-    RLM_SESSION_MAX_RESULTS = 256 << 20,    /* bytes of results that wait for the worker */
-    RLM_SESSION_INTERRUPT_GRACE_MS = 2000,  /* between the interrupt of a clock and the kill */
-    RLM_SESSION_UNWIND_MS = 1000,           /* after `done`, and again after its interrupt */
-    RLM_SESSION_STALL_MS = 30000,           /* without taking anything of what is being sent */
+    RLM_SESSION_MAX_VALUE = 1 << 30,       /* bytes of one value that a worker sends */
+    RLM_SESSION_MAX_MESSAGE = 32 << 20,    /* bytes of one message's JSON, beside its streams */
+    RLM_SESSION_MAX_OPEN_CALLS = 65536,    /* unanswered at once */
+    RLM_SESSION_MAX_RESULTS = 256 << 20,   /* bytes of results that wait for the worker */
+    RLM_SESSION_INTERRUPT_GRACE_MS = 2000, /* between the interrupt of a clock and the kill */
+    RLM_SESSION_UNWIND_MS = 1000,          /* after `done`, and again after its interrupt */
+    RLM_SESSION_STALL_MS = 30000,          /* without taking anything of what is being sent */
 };
 
 /* What an agent's session starts with; copied or used before rlm_session_open returns. */
 struct rlm_session_options {
-    rlm_blobs *blobs;      /* of the run; the session holds a reference */
-    rlm_str open_json;     /* the payload of `open` (docs/protocol.md) */
+    rlm_blobs *blobs;               /* of the run; the session holds a reference */
+    rlm_str open_json;              /* the payload of `open` (docs/protocol.md) */
     const char *const *input_blobs; /* ids of the blobs the inputs name, NULL-terminated */
     const char *working_directory;  /* NULL: the runtime's */
-    uint64_t exec_timeout_ms; /* a cell, while no host call is open; 0: no limit */
-    uint64_t cpu_time_ms;     /* a cell, always; 0: no limit */
-    uint64_t open_timeout_ms; /* until `ready`; 0: no limit */
-    int64_t last_call; /* ids of host calls begin behind it, as `open_json` says */
+    uint64_t exec_timeout_ms;       /* a cell, while no host call is open; 0: no limit */
+    uint64_t cpu_time_ms;           /* a cell, always; 0: no limit */
+    uint64_t open_timeout_ms;       /* until `ready`; 0: no limit */
+    int64_t last_call;              /* ids of host calls begin behind it, as `open_json` says */
 };
 
 /* One host call as the worker made it. */
@@ -63,9 +63,9 @@ struct rlm_cell_finished {
     uint64_t omitted_chars; /* between head and tail of the output */
     const char *error_type; /* NULL: none; "CellInterrupted" after a clock ran out */
     rlm_str error_message;
-    rlm_str traceback;      /* for the model, without paths of the host */
-    const char *clock;      /* "exec_timeout" or "cpu_time" when that clock ended the cell, else NULL */
-    const rlm_json *notes;  /* an array of texts, or NULL */
+    rlm_str traceback; /* for the model, without paths of the host */
+    const char *clock; /* "exec_timeout" or "cpu_time" when that clock ended the cell, else NULL */
+    const rlm_json *notes;           /* an array of texts, or NULL */
     const rlm_json *bound, *unbound; /* arrays of the names that changed, or NULL */
 };
 
@@ -74,9 +74,9 @@ struct rlm_session_death {
     /* "exit", "signal", "exec_timeout", "cpu_time", "memory", "protocol", "open", "killed", or "disk": the
      * run's blobs could not be written or read. */
     const char *reason;
-    rlm_str message;    /* for people and models: what happened, with values of limits. Of "disk":
+    rlm_str message; /* for people and models: what happened, with values of limits. Of "disk":
                          * for people alone, it names a path of the host */
-    rlm_str output;     /* of the cell under way, as far as it is known */
+    rlm_str output;  /* of the cell under way, as far as it is known */
     bool during_cell;
 };
 
@@ -95,8 +95,11 @@ struct rlm_session_events {
 };
 
 /* Opens a session; `ready` or `died` follows. */
-int rlm_session_open(rlm_runtime *r, const struct rlm_session_options *options,
-                     const struct rlm_session_events *events, void *arg, rlm_session **ret_session,
+int rlm_session_open(rlm_runtime *r,
+                     const struct rlm_session_options *options,
+                     const struct rlm_session_events *events,
+                     void *arg,
+                     rlm_session **ret_session,
                      rlm_error **err);
 /* The next cell finds this value (JSON of the encoding; it may name blobs) as RECOVERED. RLM_E_INVAL for
  * a blob that is unknown. */
@@ -108,7 +111,9 @@ int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **er
  * to know who has the word. Results may name blobs; the session announces them first. A result for
  * a call that ended with its cell is dropped. RLM_E_INVAL (a call or blob that never was; nothing is
  * taken of this and later results), RLM_E_LIMIT, RLM_E_SESSION (it has died). */
-int rlm_session_resume(rlm_session *s, const struct rlm_call_result *results, size_t n_results,
+int rlm_session_resume(rlm_session *s,
+                       const struct rlm_call_result *results,
+                       size_t n_results,
                        rlm_error **err);
 /* A cell that has nothing more to say after `done` was accepted: 1 s to unwind, then the interrupt,
  * then, after another second, the kill. */
@@ -145,10 +150,10 @@ struct rlm_transport_ops {
      * (RLM_E_LIMIT). A broken connection is no error here: `ended` tells. */
     int (*send)(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err);
     bool passes_descriptors;
-    size_t (*queued)(const struct rlm_transport *t); /* bytes not yet taken by the kernel */
+    size_t (*queued)(const struct rlm_transport *t);  /* bytes not yet taken by the kernel */
     int64_t (*cpu_ms)(const struct rlm_transport *t); /* CPU time of the far side; -1: unknown */
-    void (*kill)(struct rlm_transport *t);   /* all of it, at once; `ended` follows */
-    void (*free)(struct rlm_transport *t);   /* kills what is left; no event comes */
+    void (*kill)(struct rlm_transport *t);            /* all of it, at once; `ended` follows */
+    void (*free)(struct rlm_transport *t);            /* kills what is left; no event comes */
 };
 struct rlm_transport {
     const struct rlm_transport_ops *ops;
@@ -163,8 +168,10 @@ struct rlm_runtime_ops {
     const char *name;
     const char *effects;
     /* A transport with a worker at its far end that waits for `open`. */
-    int (*connect)(rlm_runtime *r, const struct rlm_session_options *options,
-                   struct rlm_transport **ret_transport, rlm_error **err);
+    int (*connect)(rlm_runtime *r,
+                   const struct rlm_session_options *options,
+                   struct rlm_transport **ret_transport,
+                   rlm_error **err);
     void (*free)(rlm_runtime *r);
 };
 

@@ -59,8 +59,8 @@ static void tell_death(void *arg)
     rlm_session *s = arg;
     struct rlm_session_death how = {
         .reason = s->death_reason,
-        .message = s->death_message.ptr ? rlm_buf_str(&s->death_message)
-                                        : RLM_STR("the worker ended"),
+        .message =
+            s->death_message.ptr ? rlm_buf_str(&s->death_message) : RLM_STR("the worker ended"),
         .output = s->died_in_cell ? rlm_buf_str(&s->cell_output) : RLM_STR_NONE,
         .during_cell = s->died_in_cell,
     };
@@ -117,8 +117,8 @@ static void ended(void *arg, const char *reason, rlm_str message, rlm_str said)
     const char *colon = said.len ? ": " : "";
     s->depth++;
     if (s->was_ready) {
-        session_die(s, reason, "%.*s%s%.*s", RLM_FMT(message), colon,
-                    (int)said.len, said.len ? said.ptr : "");
+        session_die(s, reason, "%.*s%s%.*s", RLM_FMT(message), colon, (int)said.len,
+                    said.len ? said.ptr : "");
     } else {
         session_die(s, "open", "%.*s before it was ready%s%.*s", RLM_FMT(message), colon,
                     (int)said.len, said.len ? said.ptr : "");

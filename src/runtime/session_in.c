@@ -248,8 +248,7 @@ static int fatal(rlm_session *s, const rlm_json *message)
     rlm_str text = rlm_json_text(rlm_json_get(message, "message"), RLM_STR(""));
     text.len = text.len > 2000 ? 2000 : text.len;
     if (s->was_ready) {
-        session_die(s, "exit", "the worker could not go on: %.*s",
-                    RLM_FMT(text));
+        session_die(s, "exit", "the worker could not go on: %.*s", RLM_FMT(text));
     } else {
         session_die(s, "open", "the worker could not start: %.*s", RLM_FMT(text));
     }

@@ -302,8 +302,9 @@ static int prepare(struct subprocess *p, const struct rlm_subprocess_options *o,
     if (r == 0) {
         r = make_env(p, o->env, err);
     }
-    if (r == 0 && !(p->compiled = rlm_compiled_new(p->runtime.loop, p->python,
-                                                   (const char *const *)p->env.items, compiled, p))) {
+    if (r == 0 &&
+        !(p->compiled = rlm_compiled_new(p->runtime.loop, p->python,
+                                         (const char *const *)p->env.items, compiled, p))) {
         r = rlm_error_nomem(err);
     }
     return r;

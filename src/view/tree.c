@@ -23,9 +23,9 @@ struct tree {
 };
 
 static const char *const live_states[] = {
-    [RLM_AGENT_READY] = "ready",     [RLM_AGENT_QUEUED] = "queued",
-    [RLM_AGENT_ASKING] = "asking",   [RLM_AGENT_RUNNING] = "running",
-    [RLM_AGENT_WAITING] = "waiting", [RLM_AGENT_FINISHED] = "finished",
+    [RLM_AGENT_READY] = "ready",         [RLM_AGENT_QUEUED] = "queued",
+    [RLM_AGENT_ASKING] = "asking",       [RLM_AGENT_RUNNING] = "running",
+    [RLM_AGENT_WAITING] = "waiting",     [RLM_AGENT_FINISHED] = "finished",
     [RLM_AGENT_RESTORING] = "restoring",
 };
 
