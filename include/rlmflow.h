@@ -287,12 +287,12 @@ struct rlm_model_options {
     const char *const *headers;   /* "Name: value"..., NULL-terminated, added to each request */
     const char *body_json;        /* a JSON object whose members are added to each request's body */
     const char *proxy;            /* NULL: HTTPS_PROXY and the like of the environment */
-    const char *ca_file; /* NULL: the system's; else SSL_CERT_FILE, CURL_CA_BUNDLE are respected */
-    bool no_stream;      /* ask for one answer instead of a stream */
-    int connect_timeout_ms;    /* 10,000; of this and the next two, 0: no limit */
-    int first_byte_timeout_ms; /* 600,000: until a reply begins */
-    int idle_timeout_ms;       /* 120,000: between the bytes of a reply that has begun */
-    struct rlm_price price;    /* all negative: the built-in table by name */
+    const char *ca_file;          /* NULL: CURL_CA_BUNDLE, else SSL_CERT_FILE, else the system's */
+    bool no_stream;               /* ask for one answer instead of a stream */
+    int connect_timeout_ms;       /* 10,000; of this and the next two, 0: no limit */
+    int first_byte_timeout_ms;    /* 600,000: until a reply begins */
+    int idle_timeout_ms;          /* 120,000: between the bytes of a reply that has begun */
+    struct rlm_price price;       /* all negative: the built-in table by name */
 };
 
 #define RLM_MODEL_OPTIONS_INIT                                                                    \

@@ -175,9 +175,9 @@ class Cells:
     def changed_names(self):
         """The members of `finished` that say which names the cell has bound anew, and which it has not
         left bound."""
-        before, self.bound = self.bound, set(self.namespace)
-        if before == self.bound:
+        if self.namespace.keys() == self.bound:
             return ""
+        before, self.bound = self.bound, set(self.namespace)
         return ',"bound":%s,"unbound":%s' % tuple(
             quote_all(sorted(name for name in names if isinstance(name, str))[:MOST_NAMES])
             for names in (self.bound - before, before - self.bound))

@@ -1,6 +1,7 @@
 """The frames of docs/protocol.md over the host's stream."""
 import _socket
 import _thread
+import errno
 import os
 import select
 from _collections import deque
@@ -22,6 +23,7 @@ MAX_PAYLOAD = 1 << 20
 MAX_CHUNK = 256 * 1024
 MAX_CONTROL = 64 * 1024
 FIRST_CREDIT = 1 << 20
+CLOSED_BY_CELL = 121  # the exit status that tells the host so
 CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)  # of the descriptors that come
 
 
@@ -71,8 +73,8 @@ class Channel:
                 sent = os.write(self.wfd, data)
                 if sent < len(data):
                     write_all(self.wfd, memoryview(data)[sent:])
-            except OSError:
-                leave()
+            except OSError as e:
+                leave(CLOSED_BY_CELL if e.errno == errno.EBADF else 0)
             self.sender = None
 
     def can_send(self):

@@ -430,16 +430,12 @@ static void print_answer(struct machine *m)
     look_at_stdout(m);
 }
 
-/* False when that was said: the run's own code, or somebody else, can remove what is being written. */
-static bool check_kept(struct machine *m)
+/* Why the run is not where it was to be kept, or NULL: its own code, or somebody else, can remove what is
+ * being written. */
+static rlm_error *find_loss(const struct machine *m)
 {
     rlm_error *err = NULL;
-    if (!rlm_run_graph(m->run) || rlm_run_check_kept(m->run, &err) == 0) {
-        return true;
-    }
-    text_complain("%s", rlm_error_message(err));
-    rlm_error_free(err);
-    return false;
+    return rlm_run_graph(m->run) && rlm_run_check_kept(m->run, &err) < 0 ? err : NULL;
 }
 
 static void print_summary(struct machine *m, bool kept)
@@ -581,11 +577,15 @@ static int run_to_the_end(struct machine *m)
         return m->interrupted ? EXIT_INTERRUPTED : report_replay(m);
     }
     if (code == 0) {
-        bool kept = check_kept(m);
+        rlm_error *loss = find_loss(m);
         print_answer(m);
-        print_summary(m, kept);
+        print_summary(m, !loss);
+        if (loss) {
+            text_complain("%s", rlm_error_message(loss));
+        }
         code = exit_code(m);
-        code = code == EXIT_ANSWERED && !kept ? EXIT_FAILED : code;
+        code = code == EXIT_ANSWERED && loss ? EXIT_FAILED : code;
+        rlm_error_free(loss);
     }
     return code;
 }

@@ -88,6 +88,19 @@ static bool convert(const struct option *option, struct setting *s, const char *
     return false;
 }
 
+static char *refuse_choice(const struct option *option, const char *value, const char *where)
+{
+    char *text =
+        text_format("%s is \"%s\"; there %s", where, value, option->choices[1] ? "are" : "is only");
+    for (size_t i = 0; option->choices[i]; i++) {
+        const char *before = i == 0 ? " " : option->choices[i + 1] ? ", " : " and ";
+        char *longer = text_format("%s%s%s", text, before, option->choices[i]);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
 /* Sets a value unless one of a source that counts more is there. Returns NULL, or what is wrong. */
 static char *set(struct options *o,
                  enum option_id id,
@@ -102,6 +115,9 @@ static char *set(struct options *o,
     }
     if (source > s->source) {
         clear(s);
+    }
+    if (option->kind == OPTION_CHOICE && !is_choice(option, value)) {
+        return refuse_choice(option, value, where);
     }
     if (!convert(option, s, value)) {
         return text_format("%s is \"%s\"; it must be %s", where,

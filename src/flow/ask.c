@@ -22,6 +22,7 @@ struct rlm_ask {
     uint64_t messages_hash;
     int64_t id;
     int attempts;
+    uint64_t not_before_ms;      /* after a failure of its own; see backoff.h */
     uint64_t started_ms;         /* of the attempt under way */
     uint64_t pieces, text_bytes; /* of its stream */
     rlm_chat *chat;              /* NULL: waits */
@@ -305,6 +306,14 @@ static bool drop_turns(struct rlm_ask *ask)
     return true;
 }
 
+/* Until the pause of the server and its own are over. */
+static uint64_t wait_ms(const struct rlm_ask *ask, uint64_t now_ms)
+{
+    uint64_t shared_ms = rlm_backoff_wait_ms(rlm_model_backoff(ask->options.model->model), now_ms);
+    uint64_t own_ms = ask->not_before_ms > now_ms ? ask->not_before_ms - now_ms : 0;
+    return shared_ms > own_ms ? shared_ms : own_ms;
+}
+
 static void chat_failed(void *arg, const struct rlm_chat_failure *f)
 {
     struct rlm_ask *ask = arg;
@@ -329,9 +338,13 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
     }
     struct rlm_backoff *backoff = rlm_model_backoff(model->model);
     uint64_t now = rlm_now_ms();
-    rlm_backoff_failed(backoff, now, ask->started_ms, f->retry_after_ms);
+    if (rlm_backoff_is_shared(rlm_error_code(f->error), f->http_status, f->retry_after_ms)) {
+        rlm_backoff_failed(backoff, now, ask->started_ms, f->retry_after_ms, ask->attempts);
+    } else {
+        ask->not_before_ms = now + rlm_backoff_own_ms(backoff, ask->attempts);
+    }
     rlm_run_notice(ask->run, "%s: %s; trying again in %.1f s", ask->options.agent->graph->agent_id,
-                   rlm_error_message(f->error), (double)rlm_backoff_wait_ms(backoff, now) / 1e3);
+                   rlm_error_message(f->error), (double)wait_ms(ask, now) / 1e3);
     rlm_run_poke(ask->run);
 }
 
@@ -517,8 +530,7 @@ void rlm_asks_pump(rlm_run *run)
             return;
         }
         bool idle = !ask->chat && !ask->unsent;
-        uint64_t wait =
-            !idle ? 0 : rlm_backoff_wait_ms(rlm_model_backoff(ask->options.model->model), now);
+        uint64_t wait = idle ? wait_ms(ask, now) : 0;
         soonest = wait && wait < soonest ? wait : soonest;
         /* After a change of the list its order still holds: begin anew. */
         i = idle && !wait && try_start(ask) ? 0 : i + 1;

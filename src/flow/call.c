@@ -70,7 +70,17 @@ int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm
     if (!blob || blob->type != RLM_BLOB_TEXT) {
         return rlm_error_set(err, RLM_E_INVAL, "expected a str");
     }
-    return rlm_blobs_read(run->blobs, id, out, err);
+    rlm_error *problem = NULL;
+    int r = rlm_blobs_read(run->blobs, id, out, &problem);
+    if (r == RLM_E_IO || r == RLM_E_NOT_FOUND || r == RLM_E_CORRUPT) {
+        rlm_run_fail(run, problem); /* not for agents: it names a path of the host */
+        return rlm_error_set(err, r, "the run has failed");
+    }
+    if (r < 0) {
+        rlm_error_set(err, r, "%s", rlm_error_message(problem));
+        rlm_error_free(problem);
+    }
+    return r;
 }
 
 /* ---- the table ---- */

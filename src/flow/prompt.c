@@ -42,8 +42,8 @@ static const char delegation[] =
 static const char rest[] =
     "- A part that failed stands in its place as a `Failure`, a str with `.reason`; check with "
     "`isinstance(x, Failure)`.\n"
-    "- `budget()`: what you may still spend. `read_file`, `write_file`, `edit_file`, `ls`, "
-    "`grep`: files.\n"
+    "- `budget()`: what you may still spend. Files: `read_file, read_lines, line_count, "
+    "write_file, append_file, edit_file, ls, grep`.\n"
     "\n"
     "Top-level `await` works.\n"
     "\n"

@@ -45,7 +45,10 @@ static void file_read(void *arg)
     read->run->reads--;
     if (call) {
         call->read = NULL;
-        if (rlm_input_file_value(read->run, &read->file, &err) < 0) {
+        if (rlm_input_file_value(read->run, &read->file, &err) < 0 &&
+            rlm_blobs_write_failed(read->run->blobs)) {
+            rlm_run_fail(read->run, rlm_steal(&err)); /* it names a path of the host */
+        } else if (err) {
             rlm_call_raise(call, "HostCallError", "read", rlm_str_of(rlm_error_message(err)));
         } else {
             if (!f->value_json) {

@@ -143,7 +143,7 @@ int rlm_blobs_open_to_view(const char *directory, rlm_blobs **ret_blobs, rlm_err
     }
     b->read_only = true;
     b->dir_fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (b->dir_fd < 0 && errno != ENOENT) {
+    if (b->dir_fd < 0 && errno != ENOENT && errno != ENOTDIR) {
         r = rlm_error_set_errno(err, RLM_E_IO, errno, "opening directory %s", directory);
         rlm_blobs_free(b);
         return r;
@@ -304,6 +304,7 @@ int rlm_blob_sink_open(rlm_blobs *b, bool in_memory, struct blob_sink *ret_sink,
                           O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0400);
     if (ret_sink->fd < 0) {
         ret_sink->temporary[0] = '\0';
+        atomic_store(&b->write_failed, true);
         return rlm_error_set_errno(err, RLM_E_IO, errno, "making a file in %s", b->directory);
     }
     return 0;
@@ -318,6 +319,7 @@ int rlm_blob_sink_write(struct blob_sink *s, const void *ptr, size_t len, rlm_er
             continue;
         }
         if (n < 0) {
+            atomic_store(&s->blobs->write_failed, true);
             return rlm_error_set_errno(err, RLM_E_IO, errno,
                                        "writing a blob of more than %llu bytes "
                                        "to %s",
@@ -329,6 +331,11 @@ int rlm_blob_sink_write(struct blob_sink *s, const void *ptr, size_t len, rlm_er
         s->size_bytes += (uint64_t)n;
     }
     return 0;
+}
+
+bool rlm_blobs_write_failed(const rlm_blobs *b)
+{
+    return atomic_load(&b->write_failed);
 }
 
 void rlm_blob_sink_abort(struct blob_sink *s)
@@ -370,6 +377,7 @@ int rlm_blob_sink_rename(struct blob_sink *s, const char *name, bool sync, rlm_e
     } else if (renameat(b->dir_fd, s->temporary, b->dir_fd, name) < 0) {
         r = rlm_error_set_errno(err, RLM_E_IO, errno, "renaming %s/%s to %s", b->directory,
                                 s->temporary, name);
+        atomic_store(&b->write_failed, true);
         b->unsynced.len -= sync;
     } else {
         s->temporary[0] = '\0';

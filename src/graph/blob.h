@@ -113,6 +113,9 @@ int rlm_blobs_read_range(
 
 /* Bytes on disk of all blobs and derived files (0 in memory). */
 uint64_t rlm_blobs_disk_bytes(const rlm_blobs *b);
+/* A write has failed (a full disk, a directory that is gone): the run cannot keep its values, and what
+ * the error says names a path of the host. Other errors are of what was to be stored. */
+bool rlm_blobs_write_failed(const rlm_blobs *b);
 
 /* For the journal's durability: syncs all blobs written since the last call, and the directory
  * (pool). A snapshot is taken first on the loop thread. */

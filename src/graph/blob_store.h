@@ -11,6 +11,7 @@
 #include "graph/blob.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum { RLM_BLOB_NAME_SIZE = RLM_SHA256_HEX + 4 }; /* "HASH.w2" and a NUL */
 
@@ -49,6 +50,7 @@ struct rlm_blobs {
     struct rlm_blob_sync *next_sync;    /* there whenever `unsynced` is not empty */
     uint64_t disk_bytes;
     uint64_t next_temporary;
+    atomic_bool write_failed;
 };
 
 struct blob_sink {

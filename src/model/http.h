@@ -20,7 +20,7 @@ struct rlm_http_request {
     const char *const *headers; /* "Name: value"..., NULL-terminated, copied */
     bool post;
     rlm_str body;        /* of a POST; not copied: must live as long as the call */
-    const char *proxy;   /* NULL: as the environment says */
+    const char *proxy;   /* NULL: as the environment says; else NO_PROXY is not asked */
     const char *ca_file; /* NULL: CURL_CA_BUNDLE, SSL_CERT_FILE, or libcurl's own */
     const char *address; /* how messages name the server; must live as long as the call */
     int connect_timeout_ms, first_byte_timeout_ms, idle_timeout_ms; /* 0: no limit */

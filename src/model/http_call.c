@@ -21,20 +21,101 @@ static const char *seconds(int ms, char text[32])
     return text;
 }
 
-static void explain(rlm_http_call *call, CURLcode code)
+/* The proxy that libcurl takes for HTTPS, unless NO_PROXY leads past it; NULL: none. */
+static const char *proxy_of(const rlm_http_call *call)
 {
-    const char *why = *call->message ? call->message : call->http->curl.easy_strerror(code);
-    char limit[32];
-    if (code == CURLE_OPERATION_TIMEDOUT) {
-        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
-                      "%s: no connection within %s (the connect timeout)", call->address,
-                      seconds(call->connect_timeout_ms, limit));
-    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
-        call->final = true;
+    static const char *const names[] = {"https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"};
+    const char *proxy = call->proxy;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !(proxy && *proxy); i++) {
+        proxy = getenv(names[i]);
+    }
+    return proxy && *proxy ? proxy : NULL;
+}
+
+/* Without the name and password that may stand in it. */
+static void show_proxy(const char *proxy, char *ret_text, size_t size)
+{
+    const char *scheme_end = strstr(proxy, "://");
+    const char *host = scheme_end ? scheme_end + 3 : proxy;
+    size_t len = strcspn(host, "/");
+    const char *at = memrchr(host, '@', len);
+    len -= at ? (size_t)(at + 1 - host) : 0;
+    snprintf(ret_text, size, "%.*s%.*s", (int)(host - proxy), proxy, (int)len, at ? at + 1 : host);
+}
+
+static const char *ca_file(const rlm_http_call *call, const char **ret_from)
+{
+    static const char *const names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
+    const char *file = call->ca_file;
+    *ret_from = "the file given";
+    for (size_t i = 0; i < 2 && !(file && *file); i++) {
+        file = getenv(names[i]);
+        *ret_from = names[i];
+    }
+    return file && *file ? file : NULL;
+}
+
+static void explain_certificate(rlm_http_call *call, CURLcode code, const char *why)
+{
+    const char *from, *file = ca_file(call, &from);
+    call->final = true;
+    if (code == CURLE_SSL_CACERT_BADFILE && file) {
+        rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
+                      "%s: the certificates to trust could not be read from %s (%s): %s",
+                      call->address, file, from, why);
+    } else if (file) {
+        rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
+                      "%s: the server's certificate could not be verified with %s (%s): %s",
+                      call->address, file, from, why);
+    } else {
         rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
                       "%s: the server's certificate could not be verified: %s (a private "
                       "authority is named with SSL_CERT_FILE)",
                       call->address, why);
+    }
+}
+
+static void explain_timeout(rlm_http_call *call)
+{
+    char limit[32];
+    long local_port = 0; /* 0: nothing took the connection */
+    call->http->curl.easy_getinfo(call->easy, CURLINFO_LOCAL_PORT, &local_port);
+    seconds(call->connect_timeout_ms, limit);
+    if (call->https && local_port > 0) {
+        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
+                      "%s: connected, but no TLS session was made within %s (the connect timeout); "
+                      "perhaps plain HTTP is spoken there",
+                      call->address, limit);
+    } else {
+        rlm_error_set(&call->problem, RLM_E_TIMEOUT,
+                      "%s: no connection within %s (the connect timeout)", call->address, limit);
+    }
+}
+
+/* True if a proxy refused to lead to the server. */
+static bool explain_proxy(rlm_http_call *call, const char *why)
+{
+    const char *proxy = proxy_of(call);
+    long status = 0;
+    char shown[300];
+    call->http->curl.easy_getinfo(call->easy, CURLINFO_HTTP_CONNECTCODE, &status);
+    if (status < 300 || !proxy) {
+        return false;
+    }
+    show_proxy(proxy, shown, sizeof shown);
+    rlm_error_set(&call->problem, RLM_E_UNREACHABLE, "%s: refused by the proxy %s: %s%s",
+                  call->address, shown, why,
+                  status == 407 ? " (it wants a name and a password in its URL)" : "");
+    return true;
+}
+
+static void explain(rlm_http_call *call, CURLcode code)
+{
+    const char *why = *call->message ? call->message : call->http->curl.easy_strerror(code);
+    if (code == CURLE_OPERATION_TIMEDOUT) {
+        explain_timeout(call);
+    } else if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        explain_certificate(call, code, why);
     } else if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
         call->final = true;
         rlm_error_set(&call->problem, RLM_E_INVAL, "%s: %s", call->address, why);
@@ -49,7 +130,7 @@ static void explain(rlm_http_call *call, CURLcode code)
         rlm_error_set(&call->problem, RLM_E_UNREACHABLE,
                       "%s: the stream was cut after %llu bytes: %s", call->address,
                       (unsigned long long)call->answer.body_bytes, why);
-    } else {
+    } else if (!explain_proxy(call, why)) {
         rlm_error_set(&call->problem, RLM_E_UNREACHABLE, "%s: %s", call->address, why);
     }
 }
@@ -230,23 +311,15 @@ static bool add_header(rlm_http_call *call, const char *header)
     return longer != NULL;
 }
 
-static const char *ca_file(const char *given)
-{
-    const char *names[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
-    for (size_t i = 0; i < 2 && !(given && *given); i++) {
-        given = getenv(names[i]);
-    }
-    return given && *given ? given : NULL;
-}
-
 static CURLcode set_options(rlm_http_call *call, const struct rlm_http_request *request)
 {
     CURL *easy = call->easy;
     CURLcode (*set)(CURL *, CURLoption, ...) = call->http->curl.easy_setopt;
     CURLcode code = set(easy, CURLOPT_URL, request->url);
-    const char *ca = ca_file(request->ca_file);
+    const char *from, *ca = ca_file(call, &from);
     if (code == CURLE_OK && request->proxy) {
         code = set(easy, CURLOPT_PROXY, request->proxy);
+        set(easy, CURLOPT_NOPROXY, ""); /* what was asked for wins over the environment */
     }
     if (code == CURLE_OK && ca) {
         code = set(easy, CURLOPT_CAINFO, ca);
@@ -267,9 +340,8 @@ static CURLcode set_options(rlm_http_call *call, const struct rlm_http_request *
     /* 0 would mean libcurl's own default. */
     long connect_ms = request->connect_timeout_ms > 0 ? request->connect_timeout_ms : 86400000L;
     set(easy, CURLOPT_CONNECTTIMEOUT_MS, connect_ms);
-    bool https = strncasecmp(request->url, "https:", 6) == 0;
     set(easy, CURLOPT_HTTP_VERSION,
-        https ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
+        call->https ? (long)CURL_HTTP_VERSION_2TLS : (long)CURL_HTTP_VERSION_1_1);
     if (request->post) {
         set(easy, CURLOPT_POST, 1L);
         set(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body.len);
@@ -293,6 +365,9 @@ int rlm_http_start(rlm_http *http,
     call->events = *events;
     call->arg = arg;
     call->address = request->address;
+    call->proxy = request->proxy;
+    call->ca_file = request->ca_file;
+    call->https = strncasecmp(request->url, "https:", 6) == 0;
     call->answer.retry_after_ms = -1;
     call->inbox = RLM_BUF(MAX_INBOX_BYTES);
     call->max_answer_bytes = request->max_answer_bytes;

@@ -33,6 +33,8 @@ struct rlm_http_call {
     struct rlm_http_events events;
     void *arg;
     const char *address;
+    const char *proxy, *ca_file; /* as requested */
+    bool https;
     struct rlm_http_answer answer;
     struct rlm_buf inbox; /* received, not delivered */
     size_t head_bytes;

@@ -19,6 +19,7 @@ enum {
     SHOWN_SAID_BYTES = 2000,
     EXIT_AFTER_EOF_MS = 1000,
     MAX_ARGS = 16,
+    CLOSED_BY_CELL = 121, /* the exit status of a worker that finds its descriptors closed */
 };
 
 /* The version is asked for in a way that any Python understands. */
@@ -284,6 +285,10 @@ static void tell_end(struct child *c)
         reason = "signal";
         snprintf(message, sizeof message, "the worker was killed by signal %d%s%s%s", c->how.signal,
                  name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+    } else if (c->how.status == CLOSED_BY_CELL) {
+        snprintf(message, sizeof message,
+                 "the worker ended: code closed descriptors that it did not open, those of the "
+                 "worker itself among them");
     } else {
         snprintf(message, sizeof message,
                  "the worker ended with exit status %d (os._exit or a crash)", c->how.status);

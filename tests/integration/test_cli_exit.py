@@ -84,6 +84,31 @@ def test_a_run_that_is_none_is_refused_with_2(run_rlmflow, places, what):
     assert (r.code, r.stdout) == (2, "") and what in r.stderr
 
 
+def test_a_file_that_is_no_run_is_called_so(run_rlmflow, places):
+    r = run_rlmflow("view", places / "file")
+    assert r.code == 2 and f"{places}/file is not a run" in r.stderr
+
+
+def test_a_runtime_that_is_none_is_refused_with_those_there_are(run_rlmflow, scripted_model):
+    r = run_rlmflow("run", "go", "--model", scripted_model(says("done(1)")), "--runtime", "docker:x")
+    assert (r.code, r.stdout) == (2, "") and '"docker:x"; there is only subprocess' in r.stderr
+    r = run_rlmflow("run", "go", "--model", "m", "--api", "x")
+    assert r.code == 2 and "there are openai and anthropic" in r.stderr
+
+
+def test_a_working_directory_that_is_gone_is_refused_with_2(workspace, scripted_model, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    args = [str(workspace.program), "run", "go", "--model", scripted_model(says("done(1)")), "-o",
+            str(tmp_path / "run.rlm")]
+    for more, code, named in ([], 2, "--cwd"), (["--cwd", str(tmp_path)], 0, "answered"):
+        r = subprocess.run(["/bin/sh", "-c", 'cd "$0" && rmdir "$0" && "$@"; c=$?; mkdir "$0"; exit $c', gone,
+                            *args, *more], capture_output=True, text=True, timeout=60,
+                           env=workspace.environment())
+        assert r.returncode == code and named in r.stderr, r.stderr
+        assert (tmp_path / "run.rlm").exists() == (code == 0)
+
+
 @pytest.mark.parametrize("env", [
     {"XDG_STATE_HOME": None, "HOME": None}, {"XDG_STATE_HOME": "/proc/none"},
     {"XDG_STATE_HOME": "/dev/null"}, {"RLMFLOW_MAX_DEPTH": "x"}, {"RLMFLOW_HEADER": "x"},

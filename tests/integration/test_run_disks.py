@@ -82,6 +82,18 @@ def test_a_blob_of_a_session_that_cannot_be_written_ends_the_run(short_disk, ser
     assert server.stats()["requests"] == 1
 
 
+def test_a_file_of_an_input_that_does_not_fit_when_it_is_read_ends_the_run(
+        short_disk, server, command, tmp_path):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "big").write_bytes(b"x" * 3_000_000)
+    server.set_rules(mind({"go": ["print(len(d['big']))", "done('with less')"]}))
+    args, _ = command(server, "--input", f"d=@{tmp_path / 'files'}")
+    result, shown, reason = short_disk(args)
+    last = result.stderr.splitlines()[-1]
+    assert (result.code, result.stdout) == (1, ""), result.stderr
+    assert "writing a blob" in last and reason in last and "error_output" not in shown, last
+
+
 def test_an_input_that_does_not_fit_ends_the_run_before_it_begins(short_disk, server, command, tmp_path):
     (tmp_path / "big").write_bytes(b"x" * 3_000_000)
     server.set_rules(mind({"go": "done(len(big))"}))
@@ -118,6 +130,18 @@ def test_a_directory_that_cannot_be_written(run_rlmflow, server, command):
     assert r.code in (1, 2) and "/proc/run.rlm" in r.stderr and server.stats()["requests"] == 0
 
 
+@pytest.mark.parametrize("use", ["done(big)", "r = await llm_query(big)\nprint(r)"], ids=["answer", "prompt"])
+def test_a_blob_that_is_gone_when_it_is_read_fails_the_run(run_rlmflow, look, server, command, tmp_path, use):
+    (tmp_path / "big").write_bytes(b"x" * 300_000)
+    args, path = command(server, "--input", f"big=@{tmp_path / 'big'}")
+    gone = f"import pathlib\nfor f in pathlib.Path({str(path / 'blobs')!r}).iterdir(): f.unlink()\n"
+    server.set_rules(mind({"go": [gone + use, "done('never')"]}))
+    r = run_rlmflow(*args)
+    last = r.stderr.splitlines()[-1]
+    assert (r.code, r.stdout) == (1, "") and "failed: " in last, r.stderr
+    assert server.stats()["requests"] == 1
+
+
 @pytest.mark.parametrize("then", ["", "\nimport os; os.mkdir(p); open(p + '/journal', 'w')"],
                          ids=["removed", "replaced"])
 def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, then):
@@ -125,7 +149,7 @@ def test_a_run_that_was_not_kept_is_no_success(run_rlmflow, server, command, the
     server.set_rules(mind({"go": f"import shutil\np = {str(path)!r}\nshutil.rmtree(p){then}\ndone(1)"}))
     r = run_rlmflow(*args)
     assert (r.code, r.stdout) == (1, "1\n"), r.stderr
-    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr
+    assert f"the run is not kept: {path}/journal was {'replaced' if then else 'removed'}" in r.stderr.splitlines()[-1]
     assert "kept in" not in r.stderr
 
 

@@ -1,5 +1,6 @@
 """Models that fail: each gets a clear message, a right exit code, and costs no more than it must."""
 
+import re
 import socket
 
 import pytest
@@ -157,6 +158,21 @@ def test_the_calls_under_way_at_a_429_are_not_made_again_before_its_pause(go, se
     assert len(refused) == 8 and len(records) == 1 + 8 + 16
     last = max(r.finished_at for r in refused)
     assert min(r.received_at for r in records[9:]) - last >= 0.9
+
+
+def test_the_stalls_of_one_call_are_not_what_another_waits_for(go, server):
+    """Six pauses after stalls, in a row; then another call meets its first failure."""
+    code = ("out = []\n"
+            "for i in range(3): out += await launch_subagents([{'query': 'work'}])\n"
+            "done(str(len(out)) + await llm_query('q'))")
+    first = iter([{"status": 500}])
+    run = go(mind({"go": code, "work": {"reply": "x" * 400, "stall_after": 3}},
+                  query=lambda request: next(first, "said")),
+             "--child-model", "other", "--idle-timeout", "100ms")
+    assert (run.code, run.answer) == (0, "3said"), run.stderr
+    waits = re.findall(r"^(.*); trying again in ([\d.]+) s", run.stderr, re.M)
+    assert [("stalled" in why) for why, _ in waits] == [True] * 6 + [False], run.stderr
+    assert float(waits[-1][1]) <= 0.5
 
 
 def test_a_long_pause_can_be_interrupted_by_max_time(go, server):

@@ -40,11 +40,12 @@ def rss_kib(pid, field="VmHWM"):
      ["before", "SIGKILL", "variables are lost"]),
     ("import ctypes; ctypes.string_at(0)", "signal", ["SIGSEGV", "variables are lost"]),
     ("import os\nfor fd in range(3, 64):\n    try: os.close(fd)\n    except OSError: pass", None, ["(no output)"]),
+    ("import os; os.closerange(3, 1 << 20)", "exit", ["closed descriptors", "variables are lost"]),
     ("raise KeyboardInterrupt", "exec", ["KeyboardInterrupt"]),
     ("def f(): return f()\nf()", "exec", ["RecursionError"]),
     ("raise BaseException('odd')", "exec", ["odd"]),
     ("raise MemoryError", "exec", ["MemoryError"]),
-], ids=range(11))
+], ids=range(12))
 def test_a_cell_that_ends_its_session(go, code, kind, words):
     run = go(mind({"go": [code, "done('still here')"]}))
     assert (run.code, run.answer) == (0, "still here"), run.stderr

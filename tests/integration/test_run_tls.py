@@ -1,5 +1,7 @@
 """Runs over HTTPS: trust in certificates, and the way through a proxy."""
 
+import socket
+
 import pytest
 from relays import Authority, ConnectProxy, TlsFront
 from runs import command, go, look, mind  # noqa: F401
@@ -72,7 +74,23 @@ def test_an_unknown_authority_is_refused(go_tls, server):
 
 
 def test_a_wrong_authority_is_refused(go_tls, server, stranger):
-    refused(go_tls("--ca-file", stranger.ca), server, "certificate")
+    refused(go_tls("--ca-file", stranger.ca), server, "certificate", str(stranger.ca))
+
+
+def test_a_file_without_certificates_is_named(go_tls, server, authority, tmp_path):
+    (tmp_path / "none.pem").write_text("no certificate")
+    refused(go_tls("--ca-file", tmp_path / "none.pem"), server, f"could not be read from {tmp_path}/none.pem")
+    refused(go_tls("-o", tmp_path / "two.rlm", env={"CURL_CA_BUNDLE": tmp_path / "none.pem",
+                                                    "SSL_CERT_FILE": authority.ca}),
+            server, f"{tmp_path}/none.pem (CURL_CA_BUNDLE)")
+
+
+def test_plain_http_behind_https_is_said(run_rlmflow, server):
+    """Its server waits for the end of a line that never comes."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        result = run_rlmflow("run", "go", "--model", "m", "--connect-timeout", "200ms", "--base-url",
+                             f"https://127.0.0.1:{silent.getsockname()[1]}/v1")
+    refused(result, server, "connected, but no TLS session", "0.2 s", "plain HTTP")
 
 
 def test_a_certificate_of_another_name_is_refused(go_tls, server, authority):
@@ -98,8 +116,17 @@ def test_no_proxy_leads_past_it(go_tls, server, authority):
     assert not proxy.heads
 
 
+def test_the_proxy_of_the_flag_is_used_for_all(go_tls, server, authority):
+    """Also for what NO_PROXY names, as it does here."""
+    with ConnectProxy() as proxy:
+        answered(go_tls("--ca-file", authority.ca, "--proxy", f"http://127.0.0.1:{proxy.port}",
+                        env={"NO_PROXY": "*"}), server)
+    assert proxy.heads
+
+
 def test_a_proxy_that_refuses_is_named(go_tls, server, authority):
     with ConnectProxy(refuse="403 Forbidden") as proxy:
         result = go_tls("--ca-file", authority.ca, host=NAME,
-                        env={"HTTPS_PROXY": f"http://127.0.0.1:{proxy.port}"})
-    refused(result, server, "CONNECT", "403", NAME)
+                        env={"HTTPS_PROXY": f"http://somebody:secret@127.0.0.1:{proxy.port}/"})
+    refused(result, server, "CONNECT", "403", NAME, f"the proxy http://127.0.0.1:{proxy.port}:")
+    assert "secret" not in result.stderr

@@ -116,6 +116,19 @@ TEST(the_system_prompt_has_at_most_900_tokens)
     CHECK(most_tokens(system_prompt(2)) < most_tokens(system_prompt(0)));
 }
 
+TEST(it_names_what_a_session_has)
+{
+    static const char *const names[] = {
+        "`INPUTS`",          "`done(",       "llm_query(", "llm_query_batched(",
+        "launch_subagents(", "`Failure`",    "`budget()`", "`read_file,",
+        " read_lines,",      " line_count,", " edit_file", " append_file,",
+        " write_file,",      " ls,",         " grep`",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CHECK_CONTAINS(system_prompt(0), names[i]);
+    }
+}
+
 TEST(it_has_one_example_that_looks_first_and_then_answers)
 {
     const char *text = system_prompt(0);
