@@ -242,6 +242,13 @@ static int check_session(struct machine *m)
         return EXIT_USAGE;
     }
     bool runs_code = !m->d->replay || options_on(o, OPT_EXECUTE);
+    char *here = cwd || !runs_code ? NULL : getcwd(NULL, 0);
+    if (!cwd && runs_code && !here) {
+        text_complain("the working directory: %s; go to another one or say --cwd DIR",
+                      strerror(errno));
+        return EXIT_USAGE;
+    }
+    free(here);
     if (cwd && runs_code && access(cwd, X_OK) < 0) {
         text_complain("--cwd %s: %s", cwd, strerror(errno));
         return EXIT_USAGE;

@@ -1,5 +1,7 @@
 """FILE_TOOLS in real runs: they are there in every session, and work on the session's own directory."""
 
+import re
+
 from runs import command, go, look, mind  # noqa: F401
 
 WRITES = r"""
@@ -55,5 +57,6 @@ def test_they_read_and_write_files_of_the_working_directory(go, tmp_path):
 
 def test_the_prompt_names_those_that_a_model_would_miss(go, server):
     go(mind({"go": "done(1)"}))
-    for name in ("read_file", "write_file", "edit_file", "ls", "grep"):
-        assert f"`{name}`" in server.requests[0].body["messages"][0]["content"], name
+    prompt = server.requests[0].body["messages"][0]["content"]
+    for name in ("read_file", "read_lines", "line_count", "write_file", "append_file", "edit_file", "ls", "grep"):
+        assert re.search(rf"\b{name}\b", prompt), name
