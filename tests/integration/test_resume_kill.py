@@ -155,6 +155,9 @@ def test_the_engine_is_killed_at_random_moments(whole, make_host, make_server, r
     Resumer.each(one, range(MOMENTS))
 
 
+LOST = ("variables are gone", "All variables are lost", "Your session had to be made again")
+
+
 def steps(marks, *cells):
     """Replies that go by what the conversation shows to be done: a cell is written again until its
     number is printed, and all are when variables are gone. The first says that its worker is ready."""
@@ -163,7 +166,7 @@ def steps(marks, *cells):
     def reply(request):
         at = 0
         for role, text in request.messages:
-            if role == "user" and ("variables are gone" in text or "All variables are lost" in text):
+            if role == "user" and any(said in text for said in LOST):
                 at = 0
             elif role == "user" and re.search(rf"^done {at}$", text, re.MULTILINE):
                 at += 1
