@@ -269,6 +269,9 @@ static int make_runtime(struct machine *m)
         }
         cwd = collect_directory(m->collect);
     }
+    if (m->d->replay && !options_on(o, OPT_EXECUTE)) {
+        cwd = NULL; /* no code runs: it need not be there any more */
+    }
     s.python = m->python;
     s.working_directory = cwd;
     s.spare = (int)options_number(o, OPT_SPARE);
