@@ -26,12 +26,12 @@ static pid_t holder(int fd)
 int rlm_journal_lock(int fd, const char *path, rlm_error **err)
 {
     struct flock content = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = LOCKED_BYTES};
+    struct flock own = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = PLACE_OF_PID + getpid(), .l_len = 1};
+    /* First the name, so that whoever finds the run locked finds it too. Without it the holder has none,
+     * no more. */
+    fcntl(fd, F_OFD_SETLK, &own);
     if (fcntl(fd, F_OFD_SETLK, &content) == 0) {
-        struct flock own = {.l_type = F_WRLCK,
-                            .l_whence = SEEK_SET,
-                            .l_start = PLACE_OF_PID + getpid(),
-                            .l_len = 1};
-        fcntl(fd, F_OFD_SETLK, &own); /* without it the holder has no name, no more */
         return 0;
     }
     if (errno == EAGAIN || errno == EACCES) {
