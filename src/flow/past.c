@@ -536,7 +536,6 @@ static int drive_began(struct reading *r, const rlm_json *record, rlm_error **er
     r->began_us = number(record, "t");
     r->earlier_ms = number(record, "elapsed_ms");
     r->still_ms = 0;
-    r->past->has_ended = false;
     return 0;
 }
 
@@ -643,7 +642,6 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
         result = settled(r, record, err);
         break;
     case RLM_RECORD_RUN_ENDED:
-        r->past->has_ended = true;
         break;
     case RLM_RECORD_EDIT:
         edit(r, record);

@@ -122,7 +122,6 @@ struct rlm_past_run {
     drives; /* the limits of each: the RUN record's, then those of RESUMED */
     int64_t last_ask;
     int64_t elapsed_ms; /* in which the engine ran the tree */
-    bool has_ended;     /* the last drive ended in order */
     rlm_arena *arena;
 };
 

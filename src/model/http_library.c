@@ -1,13 +1,10 @@
 #include "model/http_library.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
-#include <string.h>
+#include "base/library.h"
 
-static const struct {
-    const char *name;
-    size_t offset;
-} functions[] = {
+#include <stddef.h>
+
+static const struct rlm_library_function functions[] = {
 #define FUNCTION(member)                                       \
     {                                                          \
         "curl_" #member, offsetof(struct http_library, member) \
@@ -24,22 +21,13 @@ static const struct {
 
 int rlm_http_library_open(struct http_library *ret_library, rlm_error **err)
 {
-    void *handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!handle) {
-        return rlm_error_set(err, RLM_E_UNSUPPORTED,
-                             "libcurl could not be loaded (%s); install it (Debian and Ubuntu: apt "
-                             "install libcurl4)",
-                             dlerror());
-    }
     struct http_library library;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *symbol = dlsym(handle, functions[i].name);
-        if (!symbol) {
-            return rlm_error_set(err, RLM_E_UNSUPPORTED,
-                                 "this libcurl has no %s; version 7.88 or newer is needed",
-                                 functions[i].name);
-        }
-        memcpy((char *)&library + functions[i].offset, &symbol, sizeof symbol);
+    int r =
+        rlm_library_open("libcurl.so.4", "libcurl",
+                         "install version 7.88 or newer (Debian and Ubuntu: apt install libcurl4)",
+                         functions, sizeof functions / sizeof *functions, &library, err);
+    if (r < 0) {
+        return r;
     }
     CURLcode code = library.global_init(CURL_GLOBAL_DEFAULT);
     if (code != CURLE_OK) {

@@ -1,13 +1,10 @@
 #include "view/sqlite_library.h"
 
-#include <dlfcn.h>
-#include <stddef.h>
-#include <string.h>
+#include "base/library.h"
 
-static const struct {
-    const char *name;
-    size_t offset;
-} functions[] = {
+#include <stddef.h>
+
+static const struct rlm_library_function functions[] = {
 #define FUNCTION(member)                                            \
     {                                                               \
         "sqlite3_" #member, offsetof(struct sqlite_library, member) \
@@ -21,22 +18,13 @@ static const struct {
 
 int rlm_sqlite_library_open(struct sqlite_library *ret_library, rlm_error **err)
 {
-    void *handle = dlopen("libsqlite3.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (!handle) {
-        return rlm_error_set(err, RLM_E_UNSUPPORTED,
-                             "libsqlite3 could not be loaded (%s); install it (Debian and Ubuntu: "
-                             "apt install libsqlite3-0), or export as JSON",
-                             dlerror());
-    }
     struct sqlite_library library;
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *symbol = dlsym(handle, functions[i].name);
-        if (!symbol) {
-            return rlm_error_set(err, RLM_E_UNSUPPORTED,
-                                 "this libsqlite3 has no %s; version 3.12 or newer is needed",
-                                 functions[i].name);
-        }
-        memcpy((char *)&library + functions[i].offset, &symbol, sizeof symbol);
+    int r = rlm_library_open(
+        "libsqlite3.so.0", "libsqlite3",
+        "install version 3.12 or newer (Debian and Ubuntu: apt install libsqlite3-0), or export as JSON",
+        functions, sizeof functions / sizeof *functions, &library, err);
+    if (r < 0) {
+        return r;
     }
     *ret_library = library;
     return 0;

@@ -77,10 +77,6 @@ class Relay:
             except OSError:
                 pass
 
-    def serve(self, client):
-        """One connection."""
-        raise NotImplementedError
-
 
 class TlsFront(Relay):
     """TLS in front of a port of this machine. `handshakes` counts the good ones."""
