@@ -1,6 +1,8 @@
 /* What a cell costs: `print(1)` in a warm session against a bare Python that reads a line from a pipe,
  * executes it with its output captured and writes that back. Both in turn, in the same run, so that
- * the machine's mood hits both. Then the time to open a session, with and without a spare worker.
+ * the machine's mood hits both. Once with everything on one processor, where a round trip is two
+ * switches, and once with the host on one and the interpreters on another, where it is two wake-ups.
+ * Then the time to open a session, with and without a spare worker.
  *
  *     bench_exec [ROUNDS [PYTHON]]
  */
@@ -10,6 +12,7 @@
 #include "base/process.h"
 #include "runtime/runtime.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -206,21 +209,31 @@ static double opening_ms(int spare)
     return (double)median(times, OPENINGS) / 1e6;
 }
 
-int main(int argc, char **argv)
+/* ---- both ------------------------------------------------------------------------------------- */
+
+static void use_processors(const cpu_set_t *set)
 {
-    size_t rounds = argc > 1 ? (size_t)atol(argv[1]) : 5000;
-    python = argc > 2 ? argv[2] : python;
-    rounds = rounds < BATCH ? BATCH : rounds / BATCH * BATCH;
+    if (sched_setaffinity(0, sizeof *set, set) < 0) {
+        fail("choosing processors", "not allowed");
+    }
+}
+
+/* Prints a line for the host on one processor and the interpreters on another, or the same. */
+static void compare(const char *where, int host, int interpreters, size_t rounds)
+{
+    cpu_set_t before, set;
     uint64_t *bare_ns = rlm_calloc(rounds, sizeof *bare_ns);
     uint64_t *session_ns = rlm_calloc(rounds, sizeof *session_ns);
-    rlm_error *err = NULL;
-    if (!bare_ns || !session_ns || rlm_loop_new(&loop, &err) < 0 ||
-        rlm_blobs_open(NULL, &warm.blobs, &err) < 0) {
-        fail("starting", rlm_error_message(err));
-    }
+    sched_getaffinity(0, sizeof before, &before);
+    CPU_ZERO(&set);
+    CPU_SET(interpreters, &set);
+    use_processors(&set);
     start_bare();
     new_runtime(0);
     open_session();
+    CPU_ZERO(&set);
+    CPU_SET(host, &set);
+    use_processors(&set);
     for (int i = 0; i < 200; i++) {
         bare_round();
         session_round();
@@ -235,19 +248,44 @@ int main(int argc, char **argv)
     }
     rlm_session_close(warm.session);
     rlm_runtime_free(warm.runtime);
-    double b = (double)median(bare_ns, rounds) / 1e3, s = (double)median(session_ns, rounds) / 1e3;
-    printf("print(1), median of %zu: session %.1f us, bare interpreter %.1f us, ratio %.2f\n",
-           rounds, s, b, s / b);
-    printf("  90th percentile: session %.1f us, bare interpreter %.1f us\n",
-           (double)session_ns[rounds * 9 / 10] / 1e3, (double)bare_ns[rounds * 9 / 10] / 1e3);
-    printf("opening a session, median of %d: %.1f ms; with a spare worker %.2f ms\n", OPENINGS,
-           opening_ms(0), opening_ms(1));
     rlm_process_free(bare.process);
     close(bare.to);
     close(bare.from);
-    rlm_blobs_free(warm.blobs);
-    rlm_loop_free(loop);
+    use_processors(&before);
+    double b = (double)median(bare_ns, rounds) / 1e3, s = (double)median(session_ns, rounds) / 1e3;
+    printf("print(1), %s, median of %zu: session %.1f us, bare interpreter %.1f us, ratio %.2f\n",
+           where, rounds, s, b, s / b);
+    printf("  90th percentile: session %.1f us, bare interpreter %.1f us\n",
+           (double)session_ns[rounds * 9 / 10] / 1e3, (double)bare_ns[rounds * 9 / 10] / 1e3);
     free(bare_ns);
     free(session_ns);
+}
+
+int main(int argc, char **argv)
+{
+    size_t rounds = argc > 1 ? (size_t)atol(argv[1]) : 5000;
+    python = argc > 2 ? argv[2] : python;
+    rounds = rounds < BATCH ? BATCH : rounds / BATCH * BATCH;
+    rlm_error *err = NULL;
+    cpu_set_t all;
+    if (rlm_loop_new(&loop, &err) < 0 || rlm_blobs_open(NULL, &warm.blobs, &err) < 0) {
+        fail("starting", rlm_error_message(err));
+    }
+    sched_getaffinity(0, sizeof all, &all);
+    int first = 0, second;
+    while (!CPU_ISSET(first, &all)) {
+        first++;
+    }
+    for (second = first + 1; second < CPU_SETSIZE && !CPU_ISSET(second, &all);) {
+        second++;
+    }
+    compare("one processor", first, first, rounds);
+    if (second < CPU_SETSIZE) {
+        compare("two processors", first, second, rounds);
+    }
+    printf("opening a session, median of %d: %.1f ms; with a spare worker %.2f ms\n", OPENINGS,
+           opening_ms(0), opening_ms(1));
+    rlm_blobs_free(warm.blobs);
+    rlm_loop_free(loop);
     return 0;
 }
