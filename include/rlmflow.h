@@ -310,6 +310,62 @@ RLM_API int rlm_model_new(rlm_loop *loop,
  * RLM_E_NOT_FOUND, or RLM_E_PARSE with the line. */
 RLM_API int
 rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model, rlm_error **err);
+struct rlm_model_message {
+    const char *role; /* "system" (the first only), "user" or "assistant" */
+    struct rlm_str text;
+};
+
+struct rlm_model_request {
+    const struct rlm_model_message *messages;
+    size_t n_messages;
+    int max_output_tokens;
+    const char *agent_id; /* who asks */
+    int turn;             /* 1, 2, ...; 0: a prompt of llm_query */
+};
+
+/* A request under way at a model of the embedding program; answer it exactly once, at once or any time
+ * later, on the loop's thread. */
+typedef struct rlm_model_call rlm_model_call;
+
+struct rlm_custom_model_options {
+    size_t size;
+    const char *name; /* as records and views show it */
+    /* The request is borrowed until it returns. */
+    void (*chat)(void *arg, rlm_model_call *call, const struct rlm_model_request *request);
+    void *arg;
+    struct rlm_price price; /* all negative: the built-in table by name */
+};
+
+#define RLM_CUSTOM_MODEL_OPTIONS_INIT                                               \
+    {                                                                               \
+        .size = sizeof(struct rlm_custom_model_options), .price = {-1, -1, -1, -1}, \
+    }
+
+struct rlm_model_reply {
+    struct rlm_str text;
+    const char *finish_reason; /* "stop", "length", ...; NULL: "stop" */
+    int64_t
+        input_tokens; /* all that is billed as input; negative: unknown, an estimate is charged */
+    int64_t cached_tokens; /* of the input */
+    int64_t output_tokens; /* negative: unknown */
+};
+
+/* A model that the embedding program answers for. */
+RLM_API int rlm_model_new_custom(rlm_loop *loop,
+                                 const struct rlm_custom_model_options *options,
+                                 rlm_model **ret_model,
+                                 rlm_error **err);
+/* A piece of a reply that is being streamed: shown as it comes, counted against what was reserved. False
+ * when no more is wanted: what came so far is the reply, or nobody waits any more. */
+RLM_API bool rlm_model_call_delta(rlm_model_call *call, struct rlm_str piece);
+RLM_API void rlm_model_call_return(rlm_model_call *call, const struct rlm_model_reply *reply);
+/* `code`: RLM_E_RATE_LIMIT, RLM_E_UNREACHABLE, RLM_E_TIMEOUT and RLM_E_SERVER are tried again, with the
+ * engine's back-off; RLM_E_CONTEXT is asked again with the oldest turns left out; others fail the call. */
+RLM_API void rlm_model_call_fail(rlm_model_call *call, enum rlm_code code, const char *message);
+/* `cancelled` is called if the call is given up before its answer. It may give the answer, which must
+ * still be given and is then dropped. */
+RLM_API void
+rlm_model_call_on_cancel(rlm_model_call *call, void (*cancelled)(void *arg), void *arg);
 /* A model for replays, where none is asked: it has a name and no server. */
 RLM_API int
 rlm_model_new_recorded(rlm_loop *loop, const char *name, rlm_model **ret_model, rlm_error **err);
