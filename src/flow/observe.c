@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 
 /* Head and tail of the output, with the number of characters left out between them. */
@@ -64,4 +65,21 @@ int rlm_observe(const struct rlm_observation *o, struct rlm_buf *out)
         rlm_buf_adds(out, "(no output)");
     }
     return out->status;
+}
+
+bool rlm_output_is_same(rlm_str a, rlm_str b)
+{
+    size_t i = 0, k = 0;
+    while (i < a.len && k < b.len && a.ptr[i] == b.ptr[k]) {
+        i++, k++;
+        if (i >= 2 && a.ptr[i - 2] == '0' && a.ptr[i - 1] == 'x') {
+            while (i < a.len && isxdigit((unsigned char)a.ptr[i])) {
+                i++;
+            }
+            while (k < b.len && isxdigit((unsigned char)b.ptr[k])) {
+                k++;
+            }
+        }
+    }
+    return i == a.len && k == b.len;
 }

@@ -15,3 +15,5 @@ struct rlm_observation {
 
 /* Appends the text; "(no output)" when there is nothing to show. */
 int rlm_observe(const struct rlm_observation *o, struct rlm_buf *out);
+/* Whether two outputs are the same but for addresses of objects. */
+bool rlm_output_is_same(rlm_str a, rlm_str b);

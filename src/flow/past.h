@@ -1,7 +1,8 @@
 /* What the journal says of a run so far: the past that resume, restore and replay go by.
  *
- * rlm_past_load reads a run once: the graph, and for each agent what its sessions did. All texts are
- * in arenas of the past's own. Nothing here acts; restore.c runs cells again, resume.c builds the run.
+ * rlm_past_load (past_load.h shows how) reads a run once: the graph, and for each agent what its
+ * sessions did. All texts are in arenas of the past's own. past.c finds things in it. Nothing here
+ * acts; restore.c runs cells again, resume.c builds the run.
  */
 #pragma once
 
@@ -146,8 +147,6 @@ struct rlm_past_call *rlm_past_match(const struct rlm_past_cell *cell,
                                      const struct rlm_host_call *call);
 /* The recorded answer, under the id under which the call was made again. Borrowed. */
 struct rlm_call_result rlm_past_result(const struct rlm_past_call *call);
-/* Whether two outputs are the same but for addresses of objects. */
-bool rlm_is_same_output(rlm_str a, rlm_str b);
 /* No call of the cell has been made again. */
 void rlm_past_forget_calls(struct rlm_past_cell *cell);
 

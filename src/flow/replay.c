@@ -1,6 +1,7 @@
 #include "flow/replay.h"
 
 #include "flow/messages.h"
+#include "flow/observe.h"
 #include "flow/restore.h"
 
 #include <stdio.h>
@@ -639,7 +640,7 @@ const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct
         rlm_replay_diverge(agent, "how a cell ended", was->content, node->content);
         return NULL;
     }
-    if (!rlm_is_same_output(was->content, node->content)) {
+    if (!rlm_output_is_same(was->content, node->content)) {
         r->report.outputs_differ++;
         rlm_run_notice(agent->run, "%s: cell %lld printed something else than before",
                        agent->graph->agent_id, (long long)agent->cell);

@@ -1,5 +1,7 @@
 #include "flow/restore.h"
 
+#include "flow/observe.h"
+
 #include <stdio.h>
 
 enum { NAMES_SHOWN = 60, TEXT_MAX = 1024 * 1024, ARGUMENTS_MAX = 64 * 1024 * 1024 };
@@ -718,7 +720,7 @@ void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finishe
         return;
     }
     bool failed = how->error_type != NULL, failed_then = cell->end->type == RLM_ERROR_OUTPUT;
-    if (!rlm_is_same_output(how->output, cell->end->output) || failed != failed_then) {
+    if (!rlm_output_is_same(how->output, cell->end->output) || failed != failed_then) {
         rlm_buf_addf(&restore->differ, "%scell %lld", restore->differ.len ? ", " : "",
                      (long long)cell->number);
     }

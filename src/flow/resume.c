@@ -1,8 +1,9 @@
 /* A run goes on from its journal.
  *
- * past.c reads what there is; here the run is built from it: the ledger with what was lost still charged,
- * an agent for every graph, and for each that has not ended a plan for its session (restore.c). Then
- * the loop takes their steps as in any run: the step machine decides by the graph alone.
+ * past_load.c reads what there is; here the run is built from it: the ledger with what was lost still
+ * charged, an agent for every graph, and for each that has not ended a plan for its session
+ * (restore.c). Then the loop takes their steps as in any run: the step machine decides by the graph
+ * alone.
  */
 #include "flow/past.h"
 #include "flow/restore.h"

@@ -2,7 +2,7 @@
  *
  *     flow.c      the policy: limits, models, tools                     struct rlm_flow
  *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
- *     resume.c    a run that goes on from its journal (past.c reads it, restore.c runs cells again)
+ *     resume.c    a run that goes on from its journal (past.h: what it says; restore.c runs cells again)
  *     input.c, input_file.c, input_directory.c    take the inputs in before the first step
  *     agent.c     performs the steps of the step machine (step.h)       struct rlm_agent
  *     cell.c, open.c    its session, and the cells that run there

@@ -66,3 +66,17 @@ TEST(notes_follow)
         "out\n[one]\n[two]\n[three]");
     rlm_arena_free(arena);
 }
+
+static bool same(const char *a, const char *b)
+{
+    return rlm_output_is_same(rlm_str_of(a), rlm_str_of(b));
+}
+
+TEST(addresses_make_no_difference)
+{
+    CHECK(same("<f at 0x7f01>, <g at 0xa>\n", "<f at 0x5>, <g at 0xbcd>\n"));
+    CHECK(same("", ""));
+    CHECK(!same("0x1 a", "0x1 b"));
+    CHECK(!same("0x1 and more", "0x1"));
+    CHECK(!same("71", "72"));
+}
