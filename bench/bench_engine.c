@@ -10,30 +10,14 @@
 #include "base/process.h"
 #include "rlmflow.h"
 
+#include "measure.h"
 #include "scratch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 static const char *python = "/usr/bin/python3";
-
-static double cpu_s(int who)
-{
-    struct rusage u;
-    getrusage(who, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
-}
-
-__attribute__((noreturn)) static void fail(const rlm_error *err)
-{
-    fprintf(stderr, "%s\n", rlm_error_message(err));
-    exit(1);
-}
 
 struct cost {
     double engine_s, workers_s, wall_s;
@@ -42,18 +26,10 @@ struct cost {
 static struct cost run(const char *script, int max_agents, int max_iters)
 {
     rlm_loop *loop;
-    rlm_model *model;
     rlm_runtime *runtime;
     rlm_flow *flow;
     rlm_run *r;
     rlm_error *err = NULL;
-    char path[64];
-    int fd = memfd_create("script", 0);
-    if (fd < 0 || write(fd, script, strlen(script)) != (ssize_t)strlen(script)) {
-        perror("memfd");
-        exit(1);
-    }
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     struct rlm_subprocess_options s = RLM_SUBPROCESS_OPTIONS_INIT;
     struct rlm_flow_options f = RLM_FLOW_OPTIONS_INIT;
     struct rlm_run_options o = RLM_RUN_OPTIONS_INIT;
@@ -63,11 +39,10 @@ static struct cost run(const char *script, int max_agents, int max_iters)
     f.limits.workers = 64;
     o.query = (struct rlm_str){"go", 2};
     o.journal = scratch_path();
-    if (rlm_loop_new(&loop, &err) || rlm_model_new_scripted(loop, path, &model, &err) ||
-        rlm_runtime_new_subprocess(loop, &s, &runtime, &err)) {
+    if (rlm_loop_new(&loop, &err) || rlm_runtime_new_subprocess(loop, &s, &runtime, &err)) {
         fail(err);
     }
-    f.model = model;
+    f.model = scripted(loop, script);
     f.runtime = runtime;
     double engine = cpu_s(RUSAGE_SELF), workers = cpu_s(RUSAGE_CHILDREN);
     uint64_t start = rlm_now_us();
@@ -84,9 +59,8 @@ static struct cost run(const char *script, int max_agents, int max_iters)
     struct cost cost = {cpu_s(RUSAGE_SELF) - engine, 0, wall_s};
     rlm_flow_free(flow);
     rlm_runtime_free(runtime);
-    rlm_model_free(model);
+    rlm_model_free(f.model);
     rlm_loop_free(loop);
-    close(fd);
     scratch_remove();
     cost.workers_s = cpu_s(RUSAGE_CHILDREN) - workers;
     return cost;

@@ -9,33 +9,15 @@
  *     bench_waves BASE_URL [CHILDREN=64] [ROUNDS=7] [PYTHON=/usr/bin/python3]
  *                                                          (bench/waves.py starts the server)
  */
-#include "base/loop.h"
 #include "rlmflow.h"
 
+#include "measure.h"
 #include "scratch.h"
 
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-__attribute__((noreturn)) static void fail(const rlm_error *err)
-{
-    fprintf(stderr, "%s\n", rlm_error_message(err));
-    exit(1);
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof *values, ascending);
-    return values[n / 2];
-}
 
 /* ---- the bare client ---- */
 
@@ -99,17 +81,6 @@ static double bare(CURLM *multi, const char *base_url, int n)
 }
 
 /* ---- the engine ---- */
-
-static void settle(rlm_loop *loop, uint64_t ms)
-{
-    uint64_t end = rlm_now_ms() + ms;
-    rlm_timer *t = rlm_timer_new(loop, (rlm_callback)rlm_loop_stop, loop);
-    while (rlm_now_ms() < end) {
-        rlm_timer_set(t, 20);
-        rlm_loop_turn(loop);
-    }
-    rlm_timer_free(t);
-}
 
 struct took {
     double answer_ms;
