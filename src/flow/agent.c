@@ -1,3 +1,4 @@
+#include "flow/call.h"
 #include "flow/code.h"
 #include "flow/gate.h"
 #include "flow/past.h"
@@ -101,9 +102,7 @@ bool rlm_agent_take_slot(struct rlm_agent *agent, bool front)
     if (agent->slot == RLM_SLOT_NONE) {
         struct rlm_agent **place = rlm_vec_push(&run->slot_queue);
         if (!place) {
-            rlm_error *err = NULL;
-            rlm_error_nomem(&err);
-            rlm_run_fail(run, err);
+            rlm_run_fail_no_memory(run);
             return false;
         }
         if (front) {

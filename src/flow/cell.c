@@ -1,4 +1,5 @@
 /* The session of an agent, and the cells that run there: opening, starting, and what comes back. */
+#include "flow/call.h"
 #include "flow/code.h"
 #include "flow/gate.h"
 #include "flow/observe.h"

@@ -5,9 +5,11 @@
  * its slot and its siblings run.
  */
 #include "base/utf8.h"
+#include "flow/call.h"
 #include "flow/past.h"
 #include "flow/replay.h"
 #include "flow/run.h"
+#include "flow/value.h"
 #include "graph/record.h"
 
 #include <ctype.h>
@@ -247,7 +249,7 @@ static int refuse(struct rlm_part *part, const char *name, rlm_str why, rlm_erro
 {
     char id[1024];
     snprintf(id, sizeof id, "%s.%s", part->call->agent->graph->agent_id, name);
-    part->value_json = rlm_failure_json("refused", why, id);
+    part->value_json = rlm_value_of_failure("refused", why, id);
     part->call->parts_left--;
     return part->value_json ? 0 : rlm_error_nomem(err);
 }
@@ -400,9 +402,7 @@ static bool append_launch_node(struct rlm_call *call, enum rlm_node_type type)
     }
     const char **ids = rlm_calloc(call->n_parts, sizeof *ids);
     if (!ids) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(call->agent->run, err);
+        rlm_run_fail_no_memory(call->agent->run);
         return false;
     }
     struct rlm_node node = {.type = type, .agents = ids, .call_id = call->first_id};
@@ -461,7 +461,7 @@ char *rlm_child_value(struct rlm_agent *child, rlm_error **err)
         if (child->output_schema) {
             return rlm_strndup(done->result.ptr, done->result.len);
         }
-        return rlm_text_value_json(child->run, done->result, err);
+        return rlm_value_of_text(child->run, done->result, err);
     }
     static const char *const reasons[] = {"max_iters", "budget", "cost", "time", "terminated"};
     const char *reason = "failed";
@@ -470,7 +470,7 @@ char *rlm_child_value(struct rlm_agent *child, rlm_error **err)
             reason = reasons[i];
         }
     }
-    return rlm_failure_json(reason, done->content, child->graph->agent_id);
+    return rlm_value_of_failure(reason, done->content, child->graph->agent_id);
 }
 
 void rlm_launch_child_ended(struct rlm_agent *child)

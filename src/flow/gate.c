@@ -1,6 +1,7 @@
 #include "flow/gate.h"
 
 #include "base/regex.h"
+#include "flow/call.h"
 #include "flow/replay.h"
 
 #include <assert.h>
@@ -146,9 +147,7 @@ bool rlm_gate_ask(rlm_gate **slot, const struct rlm_gate_subject *subject)
     struct rlm_agent *agent = subject->agent;
     rlm_gate *gate = gate_new(subject);
     if (!gate) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(agent->run, err);
+        rlm_run_fail_no_memory(agent->run);
         return false;
     }
     *slot = gate;
@@ -251,9 +250,7 @@ static void decide(rlm_gate *gate, enum rlm_gate_decision decision, const char *
     struct rlm_gate_answer answer = {words[decision], who, {gate->text, gate->text_len}};
     bool shown = !was_open && gate->subject.kind != RLM_GATE_HOST_CALL;
     if (!gate->text) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(agent->run, err);
+        rlm_run_fail_no_memory(agent->run);
         gate->decision = RLM_DECISION_REJECT;
         gate->text_len = 0;
     } else if (rlm_record_gate(&gate->subject, gate->asked_us, shown, &answer) < 0) {
@@ -321,9 +318,7 @@ check(const struct rlm_gate_subject *subject, const struct rlm_past_gate *record
 {
     rlm_gate *gate = gate_new(subject);
     if (!gate) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(subject->agent->run, err);
+        rlm_run_fail_no_memory(subject->agent->run);
         return;
     }
     gate->replay = true;

@@ -1,5 +1,7 @@
 /* Proxied tools: agent code calls, the program that embeds the engine answers, at once or later. */
+#include "flow/call.h"
 #include "flow/run.h"
+#include "flow/value.h"
 
 #include <stdio.h>
 
@@ -97,8 +99,7 @@ void rlm_host_tool_begin(struct rlm_agent *agent,
     }
     rlm_tool_call *t = tool_call_new(call, tool);
     if (!t) {
-        rlm_error_nomem(&err);
-        rlm_run_fail(agent->run, err);
+        rlm_run_fail_no_memory(agent->run);
         return;
     }
     call->tool = t;
@@ -141,7 +142,7 @@ void rlm_tool_call_return(rlm_tool_call *t, rlm_str value_json)
         rlm_error *err = NULL;
         rlm_autofree char *blob =
             value->type == RLM_JSON_STRING && value->text.len >= RLM_BLOB_THRESHOLD
-                ? rlm_text_value_json(call->agent->run, value->text, &err)
+                ? rlm_value_of_text(call->agent->run, value->text, &err)
                 : NULL;
         if (err) {
             rlm_run_fail(call->agent->run, err);

@@ -3,8 +3,10 @@
  * Each prompt is one ask on the account of the agent that calls. A failed prompt of a batch is a
  * Failure in its slot; of a single query it is an exception.
  */
+#include "flow/call.h"
 #include "flow/past.h"
 #include "flow/run.h"
+#include "flow/value.h"
 
 enum { PROMPTS_MAX = 100000, PROMPT_MAX = 64 * 1024 * 1024 };
 
@@ -72,11 +74,9 @@ static void part_failed(struct rlm_part *part, const char *reason, rlm_str messa
         rlm_call_raise(call, "HostCallError", reason, message);
         return;
     }
-    part->value_json = rlm_failure_json(reason, message, call->agent->graph->agent_id);
+    part->value_json = rlm_value_of_failure(reason, message, call->agent->graph->agent_id);
     if (!part->value_json) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(call->agent->run, err);
+        rlm_run_fail_no_memory(call->agent->run);
         return;
     }
     part_ended(part);
@@ -131,12 +131,12 @@ text_value(rlm_run *run, const struct rlm_chat_reply *reply, bool shrunk, rlm_er
     bool whole =
         rlm_str_is(reply->finish_reason, "stop") || rlm_str_is(reply->finish_reason, "end_turn");
     if (whole || !shrunk) {
-        return rlm_text_value_json(run, reply->text, err);
+        return rlm_value_of_text(run, reply->text, err);
     }
     rlm_auto_buf struct rlm_buf text = RLM_BUF(PROMPT_MAX);
     rlm_buf_add_str(&text, reply->text);
     rlm_buf_adds(&text, "\n[cut off here: the budget of the run allowed no more]");
-    return rlm_buf_check(&text, err) < 0 ? NULL : rlm_text_value_json(run, rlm_buf_str(&text), err);
+    return rlm_buf_check(&text, err) < 0 ? NULL : rlm_value_of_text(run, rlm_buf_str(&text), err);
 }
 
 static void take_reply(struct rlm_part *part, const struct rlm_chat_reply *reply, bool shrunk)

@@ -1,6 +1,7 @@
 /* read_input: the content of a file of a directory input, at its first access by whatever agent; the
  * same for every agent after that.
  */
+#include "flow/call.h"
 #include "flow/input.h"
 
 #include <sys/stat.h>

@@ -1,4 +1,5 @@
 #include "graph/record.h"
+#include "flow/call.h"
 #include "flow/gate.h"
 #include "flow/run.h"
 
@@ -383,9 +384,7 @@ int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
     rlm_json_end(&w, '}');
     int r = commit(run, RLM_RECORD_BLOB, &buf);
     if (r == 0 && (r = rlm_map_set(&run->recorded_blobs, id, run)) < 0) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(run, err);
+        rlm_run_fail_no_memory(run);
     }
     return r;
 }
@@ -413,10 +412,8 @@ int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found
 int rlm_record_resumed(rlm_run *run)
 {
     rlm_autofree char *options = rlm_record_options(run);
-    rlm_error *err = NULL;
     if (!options) {
-        rlm_error_nomem(&err);
-        rlm_run_fail(run, err);
+        rlm_run_fail_no_memory(run);
         return RLM_E_NOMEM;
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);

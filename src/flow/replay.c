@@ -1,5 +1,6 @@
 #include "flow/replay.h"
 
+#include "flow/call.h"
 #include "flow/messages.h"
 #include "flow/observe.h"
 #include "flow/restore.h"

@@ -1,5 +1,6 @@
 #include "flow/restore.h"
 
+#include "flow/call.h"
 #include "flow/observe.h"
 
 #include <stdio.h>
@@ -25,13 +26,6 @@ struct rlm_restore {
     rlm_timer *patience;
     struct rlm_buf differ; /* the numbers of cells that printed something else */
 };
-
-static void no_memory(rlm_run *run)
-{
-    rlm_error *err = NULL;
-    rlm_error_nomem(&err);
-    rlm_run_fail(run, err);
-}
 
 /* ---- what is gone ---------------------------------------------------------------------------- */
 
@@ -364,7 +358,7 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past)
         if (ok) {
             agent->restore->goes_on = in_flight != NULL;
         } else {
-            no_memory(agent->run);
+            rlm_run_fail_no_memory(agent->run);
         }
     }
     free(cells);
@@ -416,7 +410,7 @@ bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text)
     }
     free(cells);
     if (!ok) {
-        err ? rlm_run_fail(agent->run, err) : no_memory(agent->run);
+        err ? rlm_run_fail(agent->run, err) : rlm_run_fail_no_memory(agent->run);
     }
     return ok;
 }
@@ -433,7 +427,7 @@ bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session
         }
     }
     if (!ok) {
-        no_memory(agent->run);
+        rlm_run_fail_no_memory(agent->run);
     }
     return ok;
 }
@@ -481,7 +475,7 @@ static void diverge(struct rlm_agent *agent, const char *why)
     struct rlm_restore *shorter = err ? NULL : new_restore(agent, old->cells.items, old->at);
     if (!shorter) {
         rlm_error_free(err);
-        no_memory(agent->run);
+        rlm_run_fail_no_memory(agent->run);
         return;
     }
     if (old->goes_on) {

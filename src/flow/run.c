@@ -50,6 +50,13 @@ void rlm_run_fail(rlm_run *run, rlm_error *err)
     rlm_error_free(err);
 }
 
+void rlm_run_fail_no_memory(rlm_run *run)
+{
+    rlm_error *err = NULL;
+    rlm_error_nomem(&err);
+    rlm_run_fail(run, err);
+}
+
 void rlm_run_poke(rlm_run *run)
 {
     rlm_defer_schedule(run->turn);
@@ -63,9 +70,7 @@ void rlm_run_schedule(struct rlm_agent *agent)
     }
     struct rlm_agent **slot = rlm_vec_push(&run->ready);
     if (!slot) {
-        rlm_error *err = NULL;
-        rlm_error_nomem(&err);
-        rlm_run_fail(run, err);
+        rlm_run_fail_no_memory(run);
         return;
     }
     *slot = agent;

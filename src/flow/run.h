@@ -7,8 +7,7 @@
  *     agent.c     performs the steps of the step machine (step.h)       struct rlm_agent
  *     cell.c, open.c    its session, and the cells that run there
  *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
- *     call.c      host calls of a cell: the table, answers, delivery    struct rlm_call
- *     delegate.c, query.c, host_tool.c, read.c    the calls that take time
+ *     call.h      host calls of a cell, and who performs them           struct rlm_call
  *     gate.c      questions before code runs, a model is asked or a call is performed
  *     record.c    what the journal says of all this
  *
@@ -51,6 +50,8 @@ struct rlm_flow {
 
 struct rlm_agent;
 struct rlm_ask;
+struct rlm_call;
+struct rlm_part;
 struct rlm_past;
 struct rlm_past_cell;
 struct rlm_past_call;
@@ -58,41 +59,6 @@ struct rlm_restore;
 struct rlm_replay;
 
 enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
-
-/* One host call that has not been answered, or whose answer has not been delivered. */
-enum rlm_call_kind {
-    RLM_CALL_LAUNCH,
-    RLM_CALL_QUERY,
-    RLM_CALL_TOOL,
-    RLM_CALL_READ,
-    RLM_CALL_GATED, /* not begun: it becomes one of the others when its gate lets it pass */
-};
-struct rlm_call {
-    struct rlm_agent *agent;
-    int64_t id;
-    int64_t first_id; /* what its nodes and children know it by: see struct rlm_past_call */
-    int64_t cell;
-    enum rlm_call_kind kind;
-    bool batched;   /* llm_query_batched: the answer is a list */
-    size_t n_parts; /* prompts of a query, specs of a launch */
-    size_t parts_left;
-    struct rlm_part *parts;
-    rlm_tool_call *tool;   /* of RLM_CALL_TOOL */
-    struct rlm_read *read; /* of RLM_CALL_READ */
-    /* of RLM_CALL_GATED: */
-    rlm_gate *gate;
-    char *name;
-    const struct rlm_past_call *was; /* see rlm_launch_begin */
-};
-
-/* One spec of a launch or one prompt of a query. */
-struct rlm_part {
-    struct rlm_call *call;
-    struct rlm_agent *child; /* launch: NULL when refused */
-    struct rlm_ask *ask;     /* query: while under way */
-    rlm_schema *schema;      /* query: what the reply must fit */
-    char *value_json;        /* the result once there is one */
-};
 
 struct rlm_agent {
     rlm_run *run;
@@ -223,6 +189,7 @@ void rlm_run_halt(rlm_run *run, const char *reason);
 void rlm_run_halt_because(rlm_run *run, const char *reason, const char *message);
 /* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
 void rlm_run_fail(rlm_run *run, rlm_error *err);
+void rlm_run_fail_no_memory(rlm_run *run);
 /* Makes the agent take its next step on the next turn of the loop. */
 void rlm_run_schedule(struct rlm_agent *agent);
 /* Makes the loop turn for the run (sessions to close, queues to look at). */
@@ -294,75 +261,7 @@ int rlm_agent_open_session(struct rlm_agent *agent,
                            uint64_t open_timeout_ms,
                            rlm_error **err);
 
-/* ---- call.c ---- */
-/* The open call of that id, or NULL. */
-struct rlm_call *rlm_call_find(const struct rlm_agent *agent, int64_t id);
-/* New calls of a cell: each is journaled and begun, or taken up again if `agent->again` knows it. */
-void rlm_calls_begin(struct rlm_agent *agent, const struct rlm_host_call *calls, size_t n_calls);
-/* Answers a call with a value (JSON) or an error, journals it and queues the delivery. The call is
- * freed. On failure the run has failed. */
-void rlm_call_answer(struct rlm_call *call, rlm_str value_json);
-/* Answers with the list of the values of its parts; all have one. */
-void rlm_call_answer_parts(struct rlm_call *call);
-/* The same for a call that never came into the table: its arguments are wrong. */
-void rlm_host_call_raise(struct rlm_agent *agent,
-                         const struct rlm_host_call *call,
-                         const char *type,
-                         const char *reason,
-                         rlm_str message);
-void rlm_call_raise(struct rlm_call *call, const char *type, const char *reason, rlm_str message);
-/* Gives up every open call of the agent: children end as `reason`, launches get their resume_action. */
-void rlm_calls_cancel(struct rlm_agent *agent, const char *reason);
-/* The same for the open calls of these ids (ascending), whose answers nobody waits for. */
-void rlm_calls_give_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
-/* Forgets every open call and queued result, without a node or a record. */
-void rlm_calls_drop(struct rlm_agent *agent);
-/* Journals a result and queues it for delivery; its texts are copied. */
-void rlm_call_queue_result(struct rlm_agent *agent,
-                           int64_t cell,
-                           const struct rlm_call_result *result);
-/* The first queued results are there, without a session to give them to. */
-void rlm_calls_forget_results(struct rlm_agent *agent, size_t n);
-/* Performs the calls that a gate has let pass, and raises those that it has not. */
-void rlm_calls_pass_gates(struct rlm_agent *agent);
-/* Gives queued results to the session when the agent holds its slot. */
-void rlm_calls_deliver(struct rlm_agent *agent);
-struct rlm_call *rlm_call_new(struct rlm_agent *agent,
-                              const struct rlm_host_call *from,
-                              enum rlm_call_kind kind,
-                              size_t n_parts);
-/* A value of a failed child or prompt, as JSON; NULL: no memory. */
-char *rlm_failure_json(const char *reason, rlm_str message, const char *agent_id);
-/* A JSON string of the text, or a blob when it is large; NULL with the error set. */
-char *rlm_text_value_json(rlm_run *run, rlm_str text, rlm_error **err);
-/* Reads a text argument: a JSON string, or a blob of text. 0, or RLM_E_INVAL. */
-int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm_error **err);
-
-/* ---- delegate.c, query.c, host_tool.c, input.c ---- */
-/* `was`: the same call before the run was interrupted: its children and replies are taken over; or
- * NULL. */
-void rlm_launch_begin(struct rlm_agent *agent,
-                      const struct rlm_host_call *call,
-                      const struct rlm_past_call *was);
-/* What a child that has ended is in its parent (JSON; NULL with the error set): its answer, or a
- * Failure. */
-char *rlm_child_value(struct rlm_agent *child, rlm_error **err);
-/* Every child of the launch has ended. */
-void rlm_launch_answer(struct rlm_call *call);
-/* The child's part of its launch is done: called by rlm_agent_finish. */
-void rlm_launch_child_ended(struct rlm_agent *child);
-/* Ends the launch early: children as `reason`, then the resume_action. */
-void rlm_launch_cancel(struct rlm_call *call, const char *reason);
-void rlm_query_begin(struct rlm_agent *agent,
-                     const struct rlm_host_call *call,
-                     const struct rlm_past_call *was);
-void rlm_query_cancel(struct rlm_call *call);
-void rlm_host_tool_begin(struct rlm_agent *agent,
-                         const struct rlm_host_call *call,
-                         struct rlm_tool *tool);
-void rlm_host_tool_cancel(struct rlm_call *call);
-void rlm_input_read_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
-void rlm_input_read_cancel(struct rlm_call *call);
+/* ---- input.c ---- */
 /* Takes the inputs in (pool), then calls back with their JSON object, or an error. */
 int rlm_inputs_begin(rlm_run *run,
                      const struct rlm_run_options *options,

@@ -1,0 +1,115 @@
+#include "flow/value.h"
+
+#include "flow/run.h"
+#include "graph/record.h"
+
+enum { VALUE_MAX = 64 * 1024 * 1024 };
+
+char *rlm_value_of_failure(const char *reason, rlm_str message, const char *agent_id)
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(VALUE_MAX);
+    struct rlm_json_writer w = {.buf = &buf};
+    rlm_json_begin(&w, '{');
+    rlm_json_key(&w, "$failure");
+    rlm_json_begin(&w, '{');
+    rlm_json_member_text(&w, "reason", reason);
+    rlm_json_member_str(&w, "message", message);
+    rlm_json_member_text(&w, "agent_id", agent_id);
+    rlm_json_end(&w, '}');
+    rlm_json_end(&w, '}');
+    return rlm_buf_take(&buf);
+}
+
+char *rlm_value_of_text(rlm_run *run, rlm_str text, rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(VALUE_MAX);
+    struct rlm_json_writer w = {.buf = &buf};
+    if (text.len < RLM_BLOB_THRESHOLD) {
+        rlm_json_put_str(&w, text);
+    } else {
+        const struct rlm_blob *blob;
+        if (rlm_blobs_put(run->blobs, RLM_BLOB_TEXT, text, &blob, err) < 0) {
+            return NULL;
+        }
+        if (rlm_record_blob(run, blob) < 0) {
+            rlm_error_set(err, RLM_E_IO, "the run has failed");
+            return NULL;
+        }
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "$blob", blob->id);
+        rlm_json_end(&w, '}');
+    }
+    char *json = rlm_buf_take(&buf);
+    if (!json) {
+        rlm_error_nomem(err);
+    }
+    return json;
+}
+
+int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm_error **err)
+{
+    if (rlm_json_is(value, RLM_JSON_STRING)) {
+        rlm_buf_add_str(out, value->text);
+        return rlm_buf_check(out, err);
+    }
+    rlm_str id = rlm_json_text(rlm_json_get(value, "$blob"), RLM_STR_NONE);
+    const struct rlm_blob *blob = id.len ? rlm_blobs_find(run->blobs, id) : NULL;
+    if (!blob || blob->type != RLM_BLOB_TEXT) {
+        return rlm_error_set(err, RLM_E_INVAL, "expected a str");
+    }
+    rlm_error *problem = NULL;
+    int r = rlm_blobs_read(run->blobs, id, out, &problem);
+    if (r == RLM_E_IO || r == RLM_E_NOT_FOUND || r == RLM_E_CORRUPT) {
+        rlm_run_fail(run, problem); /* not for agents: it names a path of the host */
+        return rlm_error_set(err, r, "the run has failed");
+    }
+    if (r < 0) {
+        rlm_error_set(err, r, "%s", rlm_error_message(problem));
+        rlm_error_free(problem);
+    }
+    return r;
+}
+
+int rlm_value_put_plain(rlm_run *run,
+                        const rlm_json *value,
+                        struct rlm_json_writer *w,
+                        rlm_error **err)
+{
+    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
+        rlm_json_begin(w, '[');
+        int r = 0;
+        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+            r = rlm_value_put_plain(run, &value->items[i], w, err);
+        }
+        rlm_json_end(w, ']');
+        return r;
+    }
+    if (!rlm_json_is(value, RLM_JSON_OBJECT)) {
+        rlm_json_put(w, value);
+        return 0;
+    }
+    const struct rlm_json_member *only = value->count == 1 ? value->members : NULL;
+    if (only && (rlm_str_is(only->key, "$tuple") || rlm_str_is(only->key, "$set") ||
+                 rlm_str_is(only->key, "$frozenset"))) {
+        return rlm_value_put_plain(run, &only->value, w, err);
+    }
+    if (only && rlm_str_is(only->key, "$blob")) {
+        rlm_auto_buf struct rlm_buf text = RLM_BUF(VALUE_MAX);
+        int r = rlm_value_text(run, value, &text, err);
+        rlm_json_put_str(w, rlm_buf_str(&text));
+        return r;
+    }
+    if (only && only->key.len && only->key.ptr[0] == '$') {
+        return rlm_error_set(err, RLM_E_SCHEMA,
+                             "the answer holds a value that JSON has no form for (%.*s)",
+                             RLM_FMT(rlm_str_sub(only->key, 1, only->key.len)));
+    }
+    rlm_json_begin(w, '{');
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+        rlm_json_key_str(w, value->members[i].key);
+        r = rlm_value_put_plain(run, &value->members[i].value, w, err);
+    }
+    rlm_json_end(w, '}');
+    return r;
+}

@@ -1,0 +1,18 @@
+/* Values that go between a session and the host: JSON, in the encoding of the session protocol. */
+#pragma once
+
+#include "base/json.h"
+#include "rlmflow.h"
+
+/* A JSON string of the text, or a blob when it is large; NULL with the error set. */
+char *rlm_value_of_text(rlm_run *run, rlm_str text, rlm_error **err);
+/* The Failure that stands for a child or a prompt without an answer; NULL: no memory. */
+char *rlm_value_of_failure(const char *reason, rlm_str message, const char *agent_id);
+/* Appends the text that a value is: a JSON string, or a blob of text. 0, or RLM_E_INVAL. */
+int rlm_value_text(rlm_run *run, const rlm_json *value, struct rlm_buf *out, rlm_error **err);
+/* Appends a value as plain JSON, for a schema: tuples and sets as arrays, blobs of text as strings.
+ * RLM_E_SCHEMA: it holds what JSON has no form for. */
+int rlm_value_put_plain(rlm_run *run,
+                        const rlm_json *value,
+                        struct rlm_json_writer *w,
+                        rlm_error **err);
