@@ -235,11 +235,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         rlm_agent_set_state(agent, RLM_AGENT_READY);
         append_observation(agent, how->reason, &o, NULL);
     } else {
-        rlm_auto_buf struct rlm_buf both = RLM_BUF(TEXT_MAX);
-        rlm_buf_addf(&both, "%s%s%s", agent->lost ? agent->lost : "", agent->lost ? " " : "",
-                     error.ptr);
-        free(agent->lost);
-        agent->lost = rlm_buf_take(&both);
+        rlm_restore_tell(agent, rlm_buf_str(&error));
     }
 }
 

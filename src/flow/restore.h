@@ -16,6 +16,7 @@
 #include "flow/past.h"
 #include "flow/run.h"
 
+/* ---- restore_plan.c ---- */
 /* Decides what becomes of an agent's last session and of a cell in flight. Takes `past`. The agent is
  * scheduled by the caller. False: the run has failed. */
 bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
@@ -24,13 +25,18 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
 bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text);
 /* The next session begins with the cells that ran again in this one. False: the run has failed. */
 bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session *session);
-void rlm_restore_free(struct rlm_restore *restore);
 
+/* ---- restore.c ---- */
+/* These cells, and then one that was in flight (or NULL) and goes on. NULL: no memory. */
+struct rlm_restore *rlm_restore_new(struct rlm_agent *agent,
+                                    struct rlm_past_cell *const *cells,
+                                    size_t n_cells,
+                                    struct rlm_past_cell *in_flight);
+void rlm_restore_free(struct rlm_restore *restore);
 /* The numbers of the cells that are about to run again, for SESSION_OPENED. */
 const int64_t *rlm_restore_cells(const struct rlm_restore *restore, size_t *ret_n);
 /* The last cell was in flight and goes on: the session is needed now. */
 bool rlm_restore_goes_on(const struct rlm_restore *restore);
-
 /* The events of a session that is being restored. */
 void rlm_restore_ready(struct rlm_agent *agent);
 void rlm_restore_suspended(struct rlm_agent *agent,
@@ -40,5 +46,13 @@ void rlm_restore_given_up(struct rlm_agent *agent, const int64_t *ids, size_t n_
 void rlm_restore_finished(struct rlm_agent *agent, const struct rlm_cell_finished *how);
 void rlm_restore_died(struct rlm_agent *agent, const struct rlm_session_death *how);
 
+/* ---- restore_told.c ---- */
+/* Adds to what the model is told with its next observation: `agent->lost`. */
+void rlm_restore_tell(struct rlm_agent *agent, rlm_str text);
+/* Adds "These variables are gone: a, b, c." of the names that these cells left bound, or nothing. */
+void rlm_restore_put_gone(struct rlm_past_cell *const *cells,
+                          size_t n_cells,
+                          struct rlm_buf *out,
+                          rlm_error **err);
 /* A cell that was in flight and does not run again: when its children have ended, its observation. */
 void rlm_interrupted_step(struct rlm_agent *agent);
