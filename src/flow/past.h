@@ -47,9 +47,9 @@ struct rlm_past_call {
         first_id; /* when a restored cell made it again: the id it had at first, else the same */
     char key[RLM_SHA256_HEX + 1]; /* rlm_host_call_key */
     rlm_str name;
-    rlm_str args_json, kwargs_json;
-    bool finished;  /* it was answered: with a value, or with an error */
-    bool delivered; /* and the session got that */
+    rlm_str args_json, kwargs_json; /* empty: they were too large, and the call was refused */
+    bool finished;                  /* it was answered: with a value, or with an error */
+    bool delivered;                 /* and the session got that */
     rlm_str value_json;
     rlm_str error_type, error_reason, error_message;
     RLM_VEC(struct rlm_past_reply) replies;

@@ -150,6 +150,9 @@ static int call_started(struct rlm_past_reading *r,
         memcpy(call->key, key.ptr, key.len);
     }
     int result = keep(r, past->arena, rlm_json_get(record, "name"), &call->name, err);
+    if (rlm_json_bool(rlm_json_get(record, "large"), false)) {
+        return result;
+    }
     if (result == 0) {
         result = keep_json(past->arena, rlm_json_get(record, "args"), &call->args_json, err);
     }

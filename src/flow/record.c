@@ -148,18 +148,41 @@ int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_
     rlm_buf_addc(&buf, ',');
     rlm_json_canonical(&buf, call->kwargs);
     rlm_json_end(&w, ']');
+    if (buf.status == RLM_E_LIMIT) { /* refused, whatever it says: its name is enough */
+        return rlm_sha256_of(call->name, ret_key);
+    }
     return buf.status < 0 ? buf.status : rlm_sha256_of(rlm_buf_str(&buf), ret_key);
 }
 
-/* Arguments that are too large are the agent's mistake, anything else ends the run. */
-static int key_failed(rlm_run *run, int r)
+static void put_call(struct rlm_json_writer *w,
+                     struct rlm_agent *agent,
+                     const struct rlm_host_call *call,
+                     int64_t again,
+                     const char *key)
 {
-    if (r != RLM_E_LIMIT) {
-        rlm_error *err = NULL;
-        rlm_error_set(&err, r, "hashing the arguments of a host call");
-        rlm_run_fail(run, err);
+    rlm_json_member_int(w, "cell", agent->cell);
+    rlm_json_member_int(w, "call", call->id);
+    if (again) {
+        rlm_json_member_int(w, "again", again);
     }
-    return r;
+    rlm_json_member_str(w, "name", call->name);
+    rlm_json_member_text(w, "key", key);
+}
+
+/* A call that is refused for its size stands in the journal without its arguments: a cell that runs
+ * again makes it again. */
+static int record_large_call(struct rlm_agent *agent,
+                             const struct rlm_host_call *call,
+                             int64_t again,
+                             const char *key)
+{
+    rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
+    struct rlm_json_writer w = begin(&buf, agent);
+    put_call(&w, agent, call, again, key);
+    rlm_json_member_bool(&w, "large", true);
+    rlm_json_end(&w, '}');
+    int r = commit(agent->run, RLM_RECORD_CALL_STARTED, &buf);
+    return r < 0 ? r : RLM_E_LIMIT;
 }
 
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again)
@@ -177,21 +200,19 @@ int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, i
     }
     char key[RLM_SHA256_HEX + 1];
     if ((r = rlm_host_call_key(call, key)) < 0) {
-        return key_failed(run, r);
+        rlm_error *err = NULL;
+        rlm_error_set(&err, r, "hashing the arguments of a host call");
+        rlm_run_fail(run, err);
+        return r;
     }
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, agent);
-    rlm_json_member_int(&w, "cell", agent->cell);
-    rlm_json_member_int(&w, "call", call->id);
-    if (again) {
-        rlm_json_member_int(&w, "again", again);
-    }
-    rlm_json_member_str(&w, "name", call->name);
-    rlm_json_member_text(&w, "key", key);
+    put_call(&w, agent, call, again, key);
     rlm_json_key(&w, "args"), rlm_json_put(&w, call->args);
     rlm_json_key(&w, "kwargs"), rlm_json_put(&w, call->kwargs);
     rlm_json_end(&w, '}');
-    return buf.status == RLM_E_LIMIT ? RLM_E_LIMIT : commit(run, RLM_RECORD_CALL_STARTED, &buf);
+    return buf.status == RLM_E_LIMIT ? record_large_call(agent, call, again, key)
+                                     : commit(run, RLM_RECORD_CALL_STARTED, &buf);
 }
 
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result)

@@ -309,12 +309,25 @@ static bool came_to_nothing(const struct rlm_agent *agent, const struct rlm_past
     return true;
 }
 
+static void queue_recorded(struct rlm_agent *agent, struct rlm_past_call *was, int64_t made_as)
+{
+    was->made_as = made_as;
+    if (was->finished) {
+        struct rlm_call_result result = rlm_past_result(was);
+        rlm_call_queue_result(agent, agent->cell, &result);
+    }
+}
+
 static bool make_calls(struct rlm_agent *agent, size_t until)
 {
     struct rlm_past_cell *cell = agent->again;
     while (agent->calls_made < until && !agent->run->stopping) {
         struct rlm_past_call *was = cell->calls.items[agent->calls_made++];
         if (agent->again->broken && came_to_nothing(agent, was)) {
+            continue;
+        }
+        if (!was->args_json.len) {
+            queue_recorded(agent, was, was->id);
             continue;
         }
         rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
@@ -525,14 +538,13 @@ bool rlm_replay_call(struct rlm_agent *agent, const struct rlm_host_call *call)
         rlm_replay_diverge(agent, "a host call that was not made", RLM_STR(""), rlm_buf_str(&text));
         return true;
     }
-    was->made_as = call->id;
-    if (rlm_str_is(call->name, "launch_subagents") || rlm_str_is(call->name, "done")) {
+    bool refused = !was->args_json.len; /* they were too large */
+    if (!refused &&
+        (rlm_str_is(call->name, "launch_subagents") || rlm_str_is(call->name, "done"))) {
+        was->made_as = call->id;
         return false;
     }
-    if (was->finished) {
-        struct rlm_call_result result = rlm_past_result(was);
-        rlm_call_queue_result(agent, agent->cell, &result);
-    }
+    queue_recorded(agent, was, call->id);
     return true;
 }
 

@@ -314,9 +314,9 @@ int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_st
 /* `recovered`: the value of RECOVERED that the cell gets (JSON), or empty. */
 int rlm_record_cell(struct rlm_agent *agent, const struct rlm_node *action, rlm_str recovered);
 /* What restore and replay match a call by: SHA-256 of the canonical JSON of [name, args, kwargs],
- * blobs by their hash. RLM_E_LIMIT: too large. */
+ * blobs by their hash; of one that is too large for a record, that of its name. */
 int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1]);
-/* RLM_E_LIMIT: the arguments are too large for a record; nothing was recorded, the run goes on. */
+/* RLM_E_LIMIT: the arguments are too large; the call was recorded without them, the run goes on. */
 /* `again`: the id it had before, or 0. */
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again);
 /* With `agent->answer` set, that of `done`: the answer stands from here on. */

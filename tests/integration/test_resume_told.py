@@ -184,6 +184,17 @@ def test_a_restored_cell_that_does_something_else_is_left_out_and_told(go, resum
     assert len(server.requests) == 1  # the last turn: nothing was asked in the restore
 
 
+def test_a_call_that_was_too_large_is_refused_again(go, resume, tmp_path):
+    """It stands in the journal without its arguments."""
+    rules = mind({"go": ["x = 5", "try:\n    await llm_query_batched(['y' * 1000] * 20_000)\n"
+                         "except ValueError as e:\n    x = str(e)", "print(x)", "done('1')"]})
+    whole = go(rules)
+    assert whole.answer == "1" and "16 MiB" in whole.seen()[2], whole.stderr
+    for kind, nth in (("call_started", 0), ("call_finished", 0), ("call_delivered", 0), ("cell_started", 2)):
+        run = resume(cut_after(whole, tmp_path, kind, nth, f"{kind}{nth}"), rules, "--restore", "replay")
+        assert run.seen() == whole.seen(), (kind, run.stderr)
+
+
 def test_a_cell_in_flight_that_does_something_else_is_interrupted(go, resume, tmp_path, server):
     marker = tmp_path / "marker"
     rules = mind({"go": [f"import os\nx = 5\ndef there(): return os.path.exists({str(marker)!r})",
