@@ -2,7 +2,7 @@
 
 import pytest
 from hosts import make_host, until  # noqa: F401
-from journal import Journal
+from journal import Journal, cut
 from runs import command, go, look, mind  # noqa: F401
 
 INTERRUPTED = ("the run was stopped while this tool was at work, and goes on now; what the tool did is "
@@ -53,6 +53,18 @@ def test_an_idempotent_tool_that_was_at_work_is_called_again(kill_in_call, make_
     assert ended.stdout == "1", ended.stderr
     assert shown(host) == ["look:a"]
     assert 1 <= host.counts()["look a"] <= 2
+
+
+@pytest.mark.parametrize("name", ["buy", "look"])
+def test_a_result_that_is_written_is_what_the_code_gets(make_host, make_server, name):
+    """It had not been handed over yet: the tool is not called again, whatever it may be."""
+    rules = mind({"go": [f"x = {name}('a')\nprint(x)", "done(x)"]})
+    whole, host = make_host("whole"), make_host("cut")
+    assert whole.drive("run", make_server(rules), delay=1).stdout == f"{name}:a"
+    cut(whole.run, host.run, Journal(whole.run).one("call_finished", value=f"{name}:a").end)
+    ended = host.drive("resume", make_server(rules), delay=1)
+    assert ended.stdout == f"{name}:a", ended.stderr
+    assert shown(host) == [f"{name}:a"] and not host.counts()
 
 
 def test_a_fresh_session_calls_no_tool(kill_in_call, make_server):
