@@ -20,28 +20,44 @@ count_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str paylo
     return 0;
 }
 
+/* How long the record at `at` is by the plain definition; 0: none is there. */
+static size_t valid_at(const uint8_t *bytes, size_t size, size_t at)
+{
+    uint8_t header[RLM_RECORD_HEADER_BYTES];
+    if (size - at < sizeof header) {
+        return 0;
+    }
+    size_t len = bytes[at] | (size_t)bytes[at + 1] << 8 | (size_t)bytes[at + 2] << 16 |
+                 (size_t)bytes[at + 3] << 24;
+    uint8_t kind = bytes[at + 8];
+    if (len > size - at - sizeof header || len > RLM_RECORD_MAX_BYTES || kind == 0 ||
+        kind >= RLM_RECORD_KIND_LIMIT) {
+        return 0;
+    }
+    rlm_str payload = {(const char *)bytes + at + sizeof header, len};
+    rlm_record_frame((enum rlm_record_kind)kind, payload, at, header);
+    return memcmp(header, bytes + at, sizeof header) == 0 ? sizeof header + len : 0;
+}
+
 /* Every record, also behind damage, must be valid by the plain definition. */
 static uint64_t count_plainly(const uint8_t *bytes, size_t size, size_t from)
 {
     uint64_t count = 0;
-    for (size_t at = from; at + RLM_RECORD_HEADER_BYTES <= size;) {
-        uint8_t header[RLM_RECORD_HEADER_BYTES];
-        size_t len = bytes[at] | (size_t)bytes[at + 1] << 8 | (size_t)bytes[at + 2] << 16 |
-                     (size_t)bytes[at + 3] << 24;
-        uint8_t kind = bytes[at + 8];
-        if (len <= size - at - RLM_RECORD_HEADER_BYTES && len <= RLM_RECORD_MAX_BYTES && kind > 0 &&
-            kind < RLM_RECORD_KIND_LIMIT) {
-            rlm_str payload = {(const char *)bytes + at + RLM_RECORD_HEADER_BYTES, len};
-            rlm_record_frame((enum rlm_record_kind)kind, payload, at, header);
-            if (memcmp(header, bytes + at, sizeof header) == 0) {
-                count++;
-                at += RLM_RECORD_HEADER_BYTES + len;
-                continue;
-            }
-        }
-        at++;
+    for (size_t at = from, len; at < size; at += len ? len : 1) {
+        len = valid_at(bytes, size, at);
+        count += len > 0;
     }
     return count;
+}
+
+/* Where the first place is that holds no record. */
+static size_t end_plainly(const uint8_t *bytes, size_t size)
+{
+    size_t at = RLM_JOURNAL_MAGIC_BYTES;
+    for (size_t len; at < size && (len = valid_at(bytes, size, at)) > 0;) {
+        at += len;
+    }
+    return at;
 }
 
 /* Makes valid what has a plausible length and kind, from the start on. */
@@ -114,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes[20 + mode % 16] ^= 1; /* damage near the start, valid records behind it */
     }
     if (rlm_journal_scan_bytes(bytes, size, count_record, &sum, &found, NULL) == 0) {
-        fuzz_require(found.end <= size, "records end behind the file");
+        fuzz_require(found.end == end_plainly(bytes, size), "the records end elsewhere");
         fuzz_require(found.damage.offset < 0 || (uint64_t)found.damage.offset == found.end,
                      "damage is not where the records end");
         fuzz_require((found.damage.offset < 0) == (found.end == size),
