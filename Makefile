@@ -32,6 +32,8 @@ demo: deps
 
 check:
 	@scripts/install-deps check
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@meson configure $(BUILD) -Dpython=true
 	@$(MAKE) --no-print-directory build
 	@scripts/run-checks $(BUILD)
 

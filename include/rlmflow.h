@@ -402,6 +402,7 @@ struct rlm_tool_options {
     void *arg;
     bool idempotent; /* may run again when a run is resumed */
     struct rlm_tool_limits limits;
+    bool is_async; /* agents write `await name(...)`, and may have many calls under way */
 };
 
 #define RLM_TOOL_OPTIONS_INIT                   \

@@ -121,13 +121,13 @@ static struct rlm_call *end(rlm_tool_call *t)
 void rlm_tool_call_return(rlm_tool_call *t, rlm_str value_json)
 {
     struct rlm_call *call = end(t);
-    const struct rlm_tool *tool = t->tool;
-    int64_t most =
-        tool->limits.max_result_bytes ? tool->limits.max_result_bytes : DEFAULT_RESULT_BYTES;
+    const struct rlm_tool *tool = t->tool; /* gone with its flow, perhaps, if nobody waits */
     tool_call_free(t);
     if (!call) {
         return;
     }
+    int64_t most =
+        tool->limits.max_result_bytes ? tool->limits.max_result_bytes : DEFAULT_RESULT_BYTES;
     char text[200];
     rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
     const rlm_json *value;

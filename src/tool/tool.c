@@ -170,6 +170,7 @@ static int make_tool(const struct rlm_tool_options *o, struct rlm_tool **ret_too
     tool->run = o->run;
     tool->arg = o->arg;
     tool->idempotent = o->idempotent;
+    tool->is_async = o->is_async;
     tool->limits = o->limits;
     if (!(tool->name = rlm_strdup(o->name)) || !(tool->description = rlm_strdup(o->description)) ||
         !(tool->parameters_json = rlm_strdup(parameters))) {

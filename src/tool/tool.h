@@ -21,6 +21,7 @@ struct rlm_tool {
     rlm_tool_callback run;
     void *arg;
     bool idempotent;
+    bool is_async;
     struct rlm_tool_limits limits;
     size_t index; /* in the list */
 };

@@ -1,0 +1,17 @@
+"""Agents that write Python, with sub-agents; the engine is in C.
+
+    flow = rlmflow.Flow(rlmflow.OpenAIClient(model="..."), max_budget=200_000)
+    answer = flow.run("...", inputs={"corpus": text}, journal="run.rlm")
+"""
+import atexit as _atexit
+
+from . import _engine
+from .clients import *  # noqa: F401,F403
+from .flow import *  # noqa: F401,F403
+from .graph import *  # noqa: F401,F403
+from .nodes import *  # noqa: F401,F403
+from .runtimes import *  # noqa: F401,F403
+from .tools import *  # noqa: F401,F403
+
+__version__ = _engine.version()
+_atexit.register(_engine.stop)

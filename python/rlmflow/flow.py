@@ -1,0 +1,128 @@
+"""Flow: the policy and environment of runs."""
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+from typing import Any, Dict, List, Optional
+
+from . import _engine
+from ._drive import Drive
+from .clients import Asked, UNKNOWN_PRICE, _EngineClient
+from .graph import Graph
+from .runtimes import Runtime, SubprocessRuntime
+from .tools import Tool
+from .values import to_json
+
+__all__ = ["Flow", "RunEnded"]
+
+_TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
+_RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
+
+
+class RunEnded(Exception):
+    """A run ended without an answer. `reason` says why ("max_iters", "budget", "cost", "time", "terminated",
+    "failed", "interrupted", "awaiting_approval"), `graph` holds what was done."""
+
+    def __init__(self, reason: str, message: str, graph: Optional[Graph], path: Optional[str]):
+        super().__init__(f"{reason}: {message}" if message else reason)
+        self.reason, self.message, self.graph, self.path = reason, message, graph, path
+
+
+class Flow:
+    """Runs agents: `llm` is their model (a client of this package, or any object with `chat(messages)`).
+
+    Limits hold for a whole tree of agents: `max_depth` of sub-agents, `max_iters` model replies of one agent
+    (`child_max_iters` of a sub-agent), `max_budget` tokens, `max_cost` US dollars, `max_time` seconds (None: not
+    capped), `max_output_length` characters of a cell's output that the model is shown, `max_query_chars` of a
+    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once."""
+
+    def __init__(self, llm: Any, *, max_depth: int = 2, max_iters: int = 20, child_max_iters: Optional[int] = None,
+                 max_messages: Optional[int] = None, max_output_length: int = 4000, max_query_chars: int = 2000,
+                 max_budget: Optional[int] = None, max_cost: Optional[float] = None,
+                 max_time: Optional[float] = None, max_output_tokens: int = 8192,
+                 exec_timeout: Optional[float] = None, workers: Optional[int] = None, max_live: int = 64,
+                 max_agents: int = 1000, system_prompt: Optional[str] = None, tools: Optional[list] = None,
+                 runtime: Optional[Runtime] = None, llm_clients: Optional[Dict[str, Any]] = None):
+        self.llm = llm
+        self.llm_clients = dict(llm_clients or {})
+        self.max_depth, self.max_iters, self.child_max_iters = max_depth, max_iters, child_max_iters
+        self.max_messages, self.max_output_length = max_messages, max_output_length
+        self.max_query_chars, self.max_output_tokens = max_query_chars, max_output_tokens
+        self.max_budget, self.max_cost, self.max_time = max_budget, max_cost, max_time
+        self.exec_timeout, self.workers = exec_timeout, workers
+        self.max_live, self.max_agents = max_live, max_agents
+        self.system_prompt = system_prompt
+        self.runtime = runtime if runtime is not None else SubprocessRuntime()
+        self.tools: Dict[str, Tool] = {}
+        for fn in tools or ():
+            self.add_tool(fn)
+
+    def add_tool(self, fn: Any, *, name: Optional[str] = None) -> None:
+        """Makes a function callable by the agents of later runs."""
+        made = Tool(fn, name)
+        self.tools[made.metadata.name] = made
+
+    # Runs.
+
+    def run(self, query: str, *, inputs: Optional[dict] = None, output_schema: Any = None,
+            journal: "Optional[str | os.PathLike[str]]" = None, sync: bool = False) -> str:
+        """The answer to `query`. See `arun`."""
+        return asyncio.run(self.arun(query, inputs=inputs, output_schema=output_schema, journal=journal, sync=sync))
+
+    async def arun(self, query: str, *, inputs: Optional[dict] = None, output_schema: Any = None,
+                   journal: "Optional[str | os.PathLike[str]]" = None, sync: bool = False) -> str:
+        """The answer to `query`; JSON text under an `output_schema`. `inputs` go to the root by name: str, bytes,
+        `os.PathLike` (a file or directory), or anything that JSON can say. `journal` is the path of the run, which
+        must not exist; None: in memory. Raises `RunEnded` when there is no answer."""
+        run, clients, tools = self._new_run()
+        taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
+        run.start(query, taken, output_schema and to_json(output_schema), journal and os.fspath(journal), sync,
+                  _RESTORE["auto"])
+        return await self._drive(run, clients, tools)
+
+    async def _drive(self, run: Any, clients: list, tools: list) -> str:
+        with concurrent.futures.ThreadPoolExecutor(self.workers or 8, "rlmflow") as pool:
+            await Drive(run, clients=clients, tools=tools, pool=pool, exec_turn=None, on_event=None).wait()
+        outcome = run.outcome()
+        if outcome["reason"] != "answered":
+            look = run.graph()
+            raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
+        return outcome["answer"]
+
+    def _new_run(self) -> tuple:
+        clients, models = [], []
+        for name, client in {**self.llm_clients, "default": self.llm}.items():
+            engine = client._model if isinstance(client, _EngineClient) else None
+            price = getattr(client, "price", None) or UNKNOWN_PRICE
+            models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine, price))
+            clients.append(client if engine else Asked(client))
+        order = sorted(range(len(models)), key=lambda i: models[i][0] != "default")
+        tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
+        run = _engine.Run(models=[models[i] for i in order], tools=[t.for_engine() for t in tools],
+                          limits=self._limits(), runtime=self.runtime._engine_runtime(),
+                          system_prompt=self.system_prompt, hooks=0, child_model=None)
+        return run, [clients[i] for i in order], tools
+
+    def _limits(self) -> dict:
+        timeout = self.exec_timeout or self.runtime.exec_timeout
+        limits = {"max_depth": self.max_depth, "max_iters": self.max_iters,
+                  "child_max_iters": self.child_max_iters, "max_messages": self.max_messages,
+                  "max_output_length": self.max_output_length, "max_query_chars": self.max_query_chars,
+                  "max_output_tokens": self.max_output_tokens, "max_budget": self.max_budget,
+                  "max_cost_nano": self.max_cost and round(self.max_cost * 1e9),
+                  "max_time_ms": self.max_time and round(self.max_time * 1000),
+                  "exec_timeout_ms": timeout and round(timeout * 1000), "workers": self.workers,
+                  "max_live": self.max_live, "max_agents": self.max_agents}
+        return {k: v for k, v in limits.items() if v is not None}
+
+
+def _input(name: str, value: Any) -> tuple:
+    if isinstance(value, str):
+        return _TEXT, value, None
+    if isinstance(value, (bytes, bytearray)):
+        return _BYTES, bytes(value), None
+    if isinstance(value, os.PathLike):
+        path = os.fspath(value)
+        return (_DIRECTORY if os.path.isdir(path) else _FILE), path, None
+    return _JSON, to_json(value, f"input {name!r}"), None

@@ -1,0 +1,163 @@
+"""The typed entries of an agent's trajectory."""
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, ClassVar, Dict, List
+
+__all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput", "LLMOutput", "LLMUsage",
+           "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "node_from_dict"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LLMUsage:
+    """Tokens of model calls, failed and repeated ones included. `cost` is in US dollars, 0.0 where a price is
+    unknown; `estimated` counts the calls whose usage is the engine's bound, not the provider's word."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    calls: int = 0
+    cost: float = 0.0
+    estimated: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclasses.dataclass
+class Node:
+    """One entry. `id`, `agent_id`, `seq` (its position, from 0) and `time_us` (microseconds since 1970) are
+    filled in when it is appended to a graph."""
+
+    type: ClassVar[str] = "node"
+    terminal: ClassVar[bool] = False
+
+    id: str = ""
+    agent_id: str = ""
+    seq: int = 0
+    time_us: int = 0
+    metadata: Dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_dict(self) -> dict:
+        """As JSON has it: `type` first, then the fields that are not empty."""
+        members = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {"type": self.type, **{k: v for k, v in members.items() if v not in ("", 0, [], {})}}
+
+
+@dataclasses.dataclass
+class ObservationNode(Node):
+    """What the model is shown: `content`."""
+
+    content: str = ""
+
+
+@dataclasses.dataclass
+class ActionNode(Node):
+    """What is done; the model is not shown it."""
+
+
+@dataclasses.dataclass
+class UserQuery(ObservationNode):
+    """The task, or a follow-up."""
+
+    type = "user_query"
+
+
+@dataclasses.dataclass
+class LLMOutput(ObservationNode):
+    """A reply of the model, and the `code` that was found in it."""
+
+    type = "llm_output"
+
+    code: str = ""
+    model: str = ""
+
+
+@dataclasses.dataclass
+class ExecAction(ActionNode):
+    """Code as it is run."""
+
+    type = "exec_action"
+
+    code: str = ""
+
+
+@dataclasses.dataclass
+class ExecOutput(ObservationNode):
+    """What a cell printed: whole in `output`, as the model is shown it in `content`."""
+
+    type = "exec_output"
+
+    output: str = ""
+
+
+@dataclasses.dataclass
+class SupervisingOutput(ObservationNode):
+    """A cell waits for sub-agents."""
+
+    type = "supervising_output"
+
+    output: str = ""
+    waiting_on: List[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class ResumeAction(ActionNode):
+    """A cell goes on, for its sub-agents have ended."""
+
+    type = "resume_action"
+
+    resumed_from: List[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class ErrorOutput(ObservationNode):
+    """A cell failed. `error` is its kind: "exec", "no_code", "exec_timeout", "rejected", ..."""
+
+    type = "error_output"
+
+    error: str = ""
+    output: str = ""
+
+
+@dataclasses.dataclass
+class DoneOutput(ObservationNode):
+    """The agent has ended. `reason` is "answered" if `result` is its answer, else "max_iters", "budget",
+    "cost", "time", "terminated" or "failed", and `content` says what happened."""
+
+    type = "done_output"
+    terminal = True
+
+    result: str = ""
+    output: str = ""
+    reason: str = ""
+
+
+_CLASSES = {c.type: c for c in (UserQuery, LLMOutput, ExecAction, ExecOutput, SupervisingOutput, ResumeAction,
+                                ErrorOutput, DoneOutput)}
+
+
+def usage_from_dict(usage: dict) -> LLMUsage:
+    known = {f.name for f in dataclasses.fields(LLMUsage)}
+    return LLMUsage(**{k: v for k, v in usage.items() if k in known})
+
+
+def node_from_dict(d: dict) -> Node:
+    """The node that a dict describes; members that its class does not have are left out. A `type` that is
+    not known becomes a bare `Node`."""
+    kind = _CLASSES.get(d.get("type", ""), Node)
+    d = dict(d)
+    if "usage" in d or "model" in d and kind is LLMOutput:
+        usage = d.pop("usage", {})
+        d["metadata"] = {**d.get("metadata", {}), "model": d.get("model", ""), "usage": usage}
+    agents = d.pop("agents", None)
+    if agents is not None:
+        d.setdefault("waiting_on" if kind is SupervisingOutput else "resumed_from", agents)
+    fields = {f.name for f in dataclasses.fields(kind)}
+    return kind(**{k: v for k, v in d.items() if k in fields})
+
+
+def node_from_json(text: str) -> Node:
+    return node_from_dict(json.loads(text))

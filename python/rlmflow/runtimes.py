@@ -1,0 +1,52 @@
+"""Where agents' Python runs."""
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, Iterable, Optional
+
+from . import _engine
+from .tools import Tool
+
+__all__ = ["Runtime", "SubprocessRuntime"]
+
+
+class Runtime:
+    """Opens sessions somewhere. Tools registered here are seen by every agent of the flows that use it."""
+
+    def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
+                 exec_timeout: Optional[float] = None):
+        self.working_directory = None if working_directory is None else os.path.abspath(working_directory)
+        self.exec_timeout = exec_timeout
+        self.tools: Dict[str, Tool] = {}
+
+    def register_tool(self, fn: Callable, *, name: Optional[str] = None) -> None:
+        """Makes a function callable by agents."""
+        made = Tool(fn, name)
+        self.tools[made.metadata.name] = made
+
+    def register_tools(self, fns: Iterable[Callable]) -> None:
+        for fn in fns:
+            self.register_tool(fn)
+
+    def _engine_runtime(self) -> Any:
+        raise NotImplementedError
+
+
+class SubprocessRuntime(Runtime):
+    """Sessions as plain child processes of any Python from 3.8 on. No isolation: agents can do what you can do.
+
+    `python`: the interpreter, "python3" of PATH unless given. `env`: variables that sessions get beside PATH, HOME,
+    LANG and TZ. `spare`: workers kept started ahead; each is used once. `exec_timeout`: seconds of a cell."""
+
+    def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
+                 python: Optional[str] = None, env: Optional[Dict[str, str]] = None, spare: int = 0,
+                 exec_timeout: Optional[float] = None):
+        super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
+        self.python, self.env, self.spare = python, dict(env or {}), spare
+        self._made = None
+
+    def _engine_runtime(self) -> Any:
+        if self._made is None:
+            self._made = _engine.Runtime.subprocess(
+                self.python, self.working_directory, [f"{k}={v}" for k, v in self.env.items()], self.spare)
+        return self._made

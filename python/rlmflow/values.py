@@ -1,0 +1,58 @@
+"""Values that cross between Python and the engine: JSON, with objects of one member that begins with "$" for
+what JSON has not (docs/protocol.md)."""
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+MAX_DEPTH = 100
+
+
+def to_json(value: Any, what: str = "value") -> str:
+    """The JSON text of a value. TypeError names where something stands that cannot cross."""
+    return json.dumps(_encode(value, what, 0), allow_nan=False)
+
+
+def from_json(text: str) -> Any:
+    return json.loads(text, object_hook=_decode_object)
+
+
+def _encode(value: Any, where: str, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"{where} is nested more than {MAX_DEPTH} deep")
+    if value is None or isinstance(value, (bool, str)):
+        return value if type(value) in (str, bool, type(None)) else str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"$bytes": base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, list):
+        return [_encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+    for kind, tag in ((tuple, "$tuple"), (set, "$set"), (frozenset, "$frozenset")):
+        if isinstance(value, kind):
+            return {tag: [_encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]}
+    if isinstance(value, dict):
+        if all(isinstance(k, str) and not k.startswith("$") for k in value):
+            return {str(k): _encode(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
+        return {"$dict": [[_encode(k, f"a key of {where}", depth + 1), _encode(v, f"{where}[{k!r}]", depth + 1)]
+                          for k, v in value.items()]}
+    raise TypeError(f"{where} is a {type(value).__name__}: only None, bool, int, float, str, bytes, list, tuple, "
+                    "set, frozenset and dict can cross into a session")
+
+
+def _decode_object(members: dict) -> Any:
+    if len(members) != 1:
+        return members
+    (tag, inside), = members.items()
+    if tag == "$bytes":
+        return base64.b64decode(inside)
+    if tag == "$float":
+        return float(inside)
+    if tag == "$dict":
+        return {k: v for k, v in inside}
+    kind = {"$tuple": tuple, "$set": set, "$frozenset": frozenset}.get(tag)
+    return kind(inside) if kind else members

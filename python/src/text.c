@@ -1,0 +1,68 @@
+#include "text.h"
+
+#include <errno.h>
+
+PyObject *text_to_python(const char *ptr, size_t len)
+{
+    return PyUnicode_DecodeUTF8(ptr ? ptr : "", (Py_ssize_t)len, "surrogatepass");
+}
+
+int text_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_keep)
+{
+    if (!PyUnicode_Check(str)) {
+        PyErr_Format(PyExc_TypeError, "a str is wanted here, not %R", (PyObject *)Py_TYPE(str));
+        return -1;
+    }
+    PyObject *bytes = PyUnicode_AsEncodedString(str, "utf-8", "surrogatepass");
+    char *ptr;
+    Py_ssize_t len;
+    if (!bytes || PyBytes_AsStringAndSize(bytes, &ptr, &len) < 0) {
+        Py_XDECREF(bytes);
+        return -1;
+    }
+    *ret_text = (struct rlm_str){ptr, (size_t)len};
+    *ret_keep = bytes;
+    return 0;
+}
+
+static PyObject *class_of(const rlm_error *err)
+{
+    switch (rlm_error_code(err)) {
+    case RLM_E_NOMEM:
+        return PyExc_MemoryError;
+    case RLM_E_EXISTS:
+        return PyExc_FileExistsError;
+    case RLM_E_NOT_FOUND:
+        return PyExc_LookupError;
+    case RLM_E_INVAL:
+    case RLM_E_PARSE:
+    case RLM_E_LIMIT:
+    case RLM_E_SCHEMA:
+    case RLM_E_VERSION:
+    case RLM_E_CORRUPT:
+        return PyExc_ValueError;
+    case RLM_E_BUSY:
+        return PyExc_BlockingIOError;
+    case RLM_E_TIMEOUT:
+        return PyExc_TimeoutError;
+    case RLM_E_UNSUPPORTED:
+        return PyExc_NotImplementedError;
+    case RLM_E_IO:
+    case RLM_E_UNREACHABLE:
+        return PyExc_OSError;
+    default:
+        return PyExc_RuntimeError;
+    }
+}
+
+PyObject *raise_error(rlm_error *take_err)
+{
+    const char *message = rlm_error_message(take_err);
+    PyObject *text = text_to_python(message, strlen(message));
+    if (text) {
+        PyErr_SetObject(class_of(take_err), text);
+        Py_DECREF(text);
+    }
+    rlm_error_free(take_err);
+    return NULL;
+}
