@@ -436,6 +436,22 @@ static bool change_session(struct rlm_agent *agent, const struct rlm_past_cell *
     return !to->restored.len || rlm_restore_cells_of(agent, to);
 }
 
+/* What sub-agents of a cell that was interrupted had answered is bound for the next. */
+static bool take_recovered(struct rlm_agent *agent, const struct rlm_past_cell *cell)
+{
+    free(rlm_steal(&agent->recovered));
+    if (cell->recovered.len) {
+        agent->recovered = rlm_strndup(cell->recovered.ptr, cell->recovered.len);
+    }
+    bool ok = !cell->recovered.len || agent->recovered;
+    if (!ok) {
+        rlm_error *err = NULL;
+        rlm_error_nomem(&err);
+        rlm_run_fail(agent->run, err);
+    }
+    return ok;
+}
+
 bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)
 {
     struct rlm_replay *r = replay_of(agent);
@@ -455,7 +471,7 @@ bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)
         r->report.cells_run++;
         agent->again = cell;
         agent->calls_made = agent->deliveries_made = 0;
-        return !change_session(agent, cell);
+        return !take_recovered(agent, cell) || !change_session(agent, cell);
     }
     if (last->type == RLM_LLM_OUTPUT) {
         struct rlm_node action = {.type = RLM_EXEC_ACTION, .code = code};
