@@ -162,7 +162,7 @@ static int run(struct options *o)
 const struct command cmd_demo = {
     .name = "demo",
     .bit = FOR_DEMO,
-    .summary = "A real recursive run over real files with a scripted model: no key needed.",
+    .summary = "Runs a recursive job over real files with a scripted model: no key needed.",
     .usage = "[DIR] [FLAG]...",
     .description =
         "Counts the licences that DIR/*/copyright name (DIR: /usr/share/doc): the root gives each of four\n"

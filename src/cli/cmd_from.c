@@ -12,7 +12,7 @@ int split_place(const char *text, char **ret_run, char **ret_node)
     const char *at = strrchr(text, '@');
     if (!at || at == text || !at[1]) {
         text_complain(
-            "\"%s\" is no place: say RUN@NODE, with a node's id, AGENT:SEQ or AGENT:turnN; "
+            "\"%s\" is no place: say RUN@NODE; NODE is a node's id, AGENT:SEQ or AGENT:turnN; "
             "`rlmflow view RUN --agent ID` lists them",
             text);
         return EXIT_USAGE;

@@ -78,11 +78,12 @@ const struct command cmd_pack = {
 const struct command cmd_unpack = {
     .name = "unpack",
     .bit = FOR_UNPACK,
-    .summary = "Makes a run of a pack.",
+    .summary = "Makes a pack a run again.",
     .usage = "FILE -o DIR",
     .description =
-        "FILE may be \"-\", stdin. DIR does not exist yet. What is not the whole pack of a run is refused\n"
-        "and leaves nothing: links, names that lead elsewhere, contents that are not what they should be.\n",
+        "FILE may be \"-\", stdin. DIR must not exist yet. A file that is not the whole pack of a run is\n"
+        "refused and leaves nothing behind, also if it has links, names that lead elsewhere or contents\n"
+        "that are not what they should be.\n",
     .example = "  xz -d < run.tar.xz | rlmflow unpack - -o run.rlm\n",
     .min_arguments = 1,
     .max_arguments = 1,

@@ -36,10 +36,10 @@ const struct command cmd_replay = {
     .description =
         "RUN is the path or the name of a kept run; it is only read. No model is asked, no tool is\n"
         "called and no file of an input is read: replies and answers are those of the record. Prompts,\n"
-        "the finding of code, the launching of sub-agents and every step are computed again.\n"
+        "the code in replies, the launching of sub-agents and every step are computed again.\n"
         "\n"
-        "Exit codes: 0 all is as it was, 1 something differs (the first difference is shown), 2 bad\n"
-        "usage.\n",
+        "Exit codes: 0 all is as recorded; 1 something differs (the first difference is shown), or the\n"
+        "replay failed; 2 bad usage.\n",
     .example = "  rlmflow replay errors-in-the-log --execute\n",
     .min_arguments = 1,
     .max_arguments = 1,

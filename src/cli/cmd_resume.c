@@ -49,7 +49,8 @@ const struct command cmd_resume = {
     .description =
         "RUN is the path or the name of a kept run. Nothing that was paid for is bought again: replies,\n"
         "sub-agents and answered calls are used as they were recorded. Settings are those of the run\n"
-        "unless they are given anew; keys and headers are not recorded.\n"
+        "unless they are given anew; keys and headers are not recorded. Whether a session gets its\n"
+        "variables back is what --restore says.\n"
         "\n"
         "Exit codes are those of `rlmflow run`.\n",
     .example = "  rlmflow resume errors-in-the-log --max-budget 500k\n",

@@ -36,13 +36,13 @@ static int run(struct options *o)
 const struct command cmd_rewind = {
     .name = "rewind",
     .bit = FOR_REWIND,
-    .summary = "Takes out of a run what came after a node.",
+    .summary = "Removes from a run what came after a node.",
     .usage = "RUN@NODE",
     .description =
-        "NODE is a node's id, AGENT:SEQ, AGENT:turnN (behind the agent's Nth reply and its code), or SEQ or\n"
-        "turnN of the root. What the agent did after it is gone from the run, with the sub-agents that it\n"
-        "launched then; agents above it go back to where they waited for it. `rlmflow resume` goes on from\n"
-        "there. What was spent stays counted. To keep the run and go on in a new one: rlmflow run --from.\n",
+        "NODE is a node's id, AGENT:SEQ, AGENT:turnN (after the agent's Nth reply and its code), or SEQ or\n"
+        "turnN of the root. What its agent did after it is removed, with the sub-agents that it launched\n"
+        "then; agents above it go back to where they waited for it. `rlmflow resume` goes on from there.\n"
+        "What was spent stays counted. To keep the run and go on in a new one: `rlmflow run --from`.\n",
     .example = "  rlmflow rewind errors-in-the-log@turn3\n",
     .min_arguments = 1,
     .max_arguments = 1,

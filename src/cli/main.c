@@ -16,14 +16,12 @@ enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void print_overview(FILE *to)
 {
-    fprintf(to, "rlmflow: agents that write Python, with sub-agents\n\n");
+    fprintf(to, "rlmflow COMMAND ...: agents that write Python, with sub-agents\n\n");
     for (size_t i = 0; i < N_COMMANDS; i++) {
-        char line[80];
-        snprintf(line, sizeof line, "%s %s", commands[i]->name, commands[i]->usage);
-        options_print_summary(to, line, commands[i]->summary);
+        options_print_summary(to, commands[i]->name, commands[i]->summary);
     }
     fprintf(to, "\nExample, without a model or a key:\n  rlmflow demo\n"
-                "\n`rlmflow COMMAND --help` lists the flags of a command.\n");
+                "\n`rlmflow COMMAND --help` says how a command is used.\n");
 }
 
 static const struct command *find_command(const char *name)

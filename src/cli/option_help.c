@@ -5,7 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { HELP_COLUMN = 30, NARROWEST = 60, WIDEST = 120, USUAL = 80 };
+enum { HELP_COLUMN = 30, SUMMARY_COLUMN = 11, NARROWEST = 60, WIDEST = 120, USUAL = 80 };
 
 /* Of the terminal; wider lines are hard to read. */
 static int columns_of(FILE *to)
@@ -68,7 +68,7 @@ static void put_option(FILE *to, const struct option *option)
     snprintf(flag, sizeof flag, "  %c%c%s--%s%s%s", option->letter ? '-' : ' ',
              option->letter ? option->letter : ' ', option->letter ? ", " : "  ", option->name,
              option->argument ? " " : "", option->argument ? option->argument : "");
-    snprintf(help, sizeof help, "%s%s%s%s%s", option->help, option->fallback ? " (" : "",
+    snprintf(help, sizeof help, "%s%s%s%s%s", option->help, option->fallback ? " (default " : "",
              option->fallback ? option->fallback : "", option->fallback ? ")" : "",
              option->list ? "; may be repeated" : "");
     if (strlen(flag) + 2 > HELP_COLUMN) {
@@ -79,13 +79,10 @@ static void put_option(FILE *to, const struct option *option)
     put_wrapped(to, help, HELP_COLUMN);
 }
 
-void options_print_summary(FILE *to, const char *usage, const char *summary)
+void options_print_summary(FILE *to, const char *name, const char *summary)
 {
-    fprintf(to, "  rlmflow %-*s", HELP_COLUMN - 10, usage);
-    if (strlen(usage) + 1 > HELP_COLUMN - 10) {
-        fprintf(to, "\n%*s", HELP_COLUMN, "");
-    }
-    put_wrapped(to, summary, HELP_COLUMN);
+    fprintf(to, "  %-*s", SUMMARY_COLUMN - 2, name);
+    put_wrapped(to, summary, SUMMARY_COLUMN);
 }
 
 void options_print_help(FILE *to, const struct command *command)

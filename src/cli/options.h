@@ -1,4 +1,4 @@
-/* Settings of the program. One table (options.c) declares each: from it come the flags and their
+/* Settings of the program. One table (option_table.c) declares each: from it come the flags and their
  * --help, the names in the environment (RLMFLOW_MAX_DEPTH), the keys of rlmflow.toml (max_depth, at the
  * top or in the table of their group) and what `rlmflow config` prints.
  *
@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* The options of a group stand together: --help shows them in this order. */
 enum option_id {
     OPT_INPUT,
     OPT_CONTINUE,
@@ -36,6 +37,10 @@ enum option_id {
     OPT_CWD,
     OPT_COLLECT,
     OPT_SPARE,
+    OPT_APPROVE,
+    OPT_RESTORE,
+    OPT_EXECUTE,
+    OPT_IGNORE_OUTPUT,
     OPT_MAX_DEPTH,
     OPT_MAX_ITERS,
     OPT_CHILD_MAX_ITERS,
@@ -50,12 +55,8 @@ enum option_id {
     OPT_WORKERS,
     OPT_MAX_LIVE,
     OPT_MAX_AGENTS,
-    OPT_APPROVE,
-    OPT_RESTORE,
-    OPT_CUT,
-    OPT_EXECUTE,
-    OPT_IGNORE_OUTPUT,
     OPT_MAX_INPUT_SIZE,
+    OPT_CUT,
     OPT_OUTPUT,
     OPT_SYNC,
     OPT_JSON,
@@ -177,7 +178,7 @@ int options_take_kept(struct options *o, const char *run);
 /* All help is wrapped at the width of the terminal, or at 80 columns. */
 void options_print_help(FILE *to, const struct command *command);
 /* One command in the list of all. */
-void options_print_summary(FILE *to, const char *usage, const char *summary);
+void options_print_summary(FILE *to, const char *name, const char *summary);
 /* The name among `n` that is nearest to `word`, or NULL when none is near. */
 const char *options_nearest(const char *word, const char *const *names, size_t n);
 

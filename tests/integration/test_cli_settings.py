@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 from program import script_text
 from replies import says
 
-COMMANDS = ("run", "view", "demo", "doctor", "config", "version")
+COMMANDS = ("run", "resume", "replay", "rewind", "view", "runs", "export", "pack", "unpack", "demo", "doctor",
+            "config", "version")
 
 
 def settings(text):
@@ -43,11 +45,13 @@ def test_every_command_has_help_with_an_example(run_rlmflow, command):
     assert f"Example:\n  " in r.stdout and f"rlmflow {command}" in r.stdout
     assert max(map(len, r.stdout.splitlines())) <= 80
     assert run_rlmflow("help", command).stdout == r.stdout
+    headings = re.findall(r"^[A-Z][a-z]+:$", r.stdout, re.M)
+    assert len(headings) == len(set(headings))
 
 
 def test_help_lists_the_commands_and_no_command_is_a_usage_error(run_rlmflow):
     r = run_rlmflow("--help")
-    assert r.code == 0 and all(f"rlmflow {c}" in r.stdout for c in COMMANDS)
+    assert r.code == 0 and re.findall(r"^  (\w+) +[A-Z]", r.stdout, re.M) == list(COMMANDS)
     assert max(map(len, r.stdout.splitlines())) <= 80
     r = run_rlmflow()
     assert (r.code, r.stdout) == (2, "") and "rlmflow demo" in r.stderr
