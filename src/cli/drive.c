@@ -8,6 +8,7 @@
 #include "cli/output.h"
 #include "cli/program.h"
 #include "cli/python.h"
+#include "cli/replay_report.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 /* A stop that takes longer than this is cut short: people were promised two seconds. */
-enum { STOP_MS = 1500, MOST_LINES = 20, MOST_COLUMNS = 200 };
+enum { STOP_MS = 1500 };
 
 /* Everything that lives as long as the run; made and freed in this order. */
 struct machine {
@@ -462,9 +463,9 @@ static void print_summary(struct machine *m, bool kept)
     if (usage.cost_nano > 0) {
         snprintf(cost, sizeof cost, ", $%.4f", (double)usage.cost_nano / 1e9);
     }
-    text_say("%s: %zu agent%s, %" PRId64 " calls, %" PRId64 " tokens in, %" PRId64 " out%s, %s",
+    text_say("%s: %zu agent%s, %" PRId64 " call%s, %" PRId64 " tokens in, %" PRId64 " out%s, %s",
              rlm_run_reason(m->run), agents, agents == 1 ? "" : "s", usage.calls,
-             usage.input_tokens, usage.output_tokens, cost, elapsed);
+             usage.calls == 1 ? "" : "s", usage.input_tokens, usage.output_tokens, cost, elapsed);
     if (root && kept) {
         text_say("kept in %s (%s on disk)", m->d->path, size);
     }
@@ -478,6 +479,27 @@ static char *run_command(const char *command, const char *path)
     free(program);
     free(word);
     return text;
+}
+
+/* A run that a limit ended goes on when there is more of it. */
+static void say_what_raises(const char *reason, const char *path)
+{
+    static const struct {
+        const char *reason;
+        enum option_id limit;
+    } limits[] = {{"max_iters", OPT_MAX_ITERS},
+                  {"budget", OPT_MAX_BUDGET},
+                  {"cost", OPT_MAX_COST},
+                  {"time", OPT_MAX_TIME}};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (strcmp(reason, limits[i].reason) == 0) {
+            const struct option *option = &option_table[limits[i].limit];
+            char *command = run_command("resume", path);
+            text_say("to go on with a higher limit: %s --%s %s", command, option->name,
+                     option->argument);
+            free(command);
+        }
+    }
 }
 
 static int exit_code(struct machine *m)
@@ -515,65 +537,11 @@ static int exit_code(struct machine *m)
         return EXIT_FAILED; /* stopped for want of a reader */
     }
     text_complain("no answer: %s%s%s", reason, *message ? ": " : "", message);
+    if (root && !options_on(m->d->options, OPT_QUIET)) {
+        say_what_raises(reason, m->d->path);
+    }
     /* Without a graph it was refused before anybody was asked. */
     return error && !root ? text_exit_code(error) : EXIT_FAILED;
-}
-
-/* The lines of a text from `first` on to `end`, each with a mark. */
-static void say_lines(struct rlm_str text, char mark)
-{
-    size_t at = 0;
-    for (int shown = 0; at < text.len && shown < MOST_LINES; shown++) {
-        const char *end = memchr(text.ptr + at, '\n', text.len - at);
-        size_t len = end ? (size_t)(end - text.ptr) - at : text.len - at;
-        text_say("  %c %.*s", mark, len > MOST_COLUMNS ? MOST_COLUMNS : (int)len, text.ptr + at);
-        at += len + 1;
-    }
-    if (at < text.len) {
-        text_say("  %c ...", mark);
-    }
-}
-
-/* Where two texts part: the line before, then what each has. */
-static void say_difference(struct rlm_str a, struct rlm_str b)
-{
-    size_t same = 0, line = 0, before = 0;
-    while (same < a.len && same < b.len && a.ptr[same] == b.ptr[same]) {
-        if (a.ptr[same++] == '\n') {
-            before = line;
-            line = same;
-        }
-    }
-    say_lines((struct rlm_str){a.ptr + before, line - before}, ' ');
-    say_lines((struct rlm_str){a.ptr + line, a.len - line}, '-');
-    say_lines((struct rlm_str){b.ptr + line, b.len - line}, '+');
-}
-
-static int report_replay(struct machine *m)
-{
-    const struct rlm_replay_report *r = rlm_run_replay_report(m->run);
-    const char *reason = rlm_run_reason(m->run);
-    if (r->diverged) {
-        char cell[40] = "";
-        if (r->cell) {
-            snprintf(cell, sizeof cell, ", cell %lld", (long long)r->cell);
-        }
-        text_say("differs: %s, turn %d%s: %s", r->agent_id, r->turn, cell, r->what);
-        say_difference(r->recorded, r->replayed);
-        return EXIT_FAILED;
-    }
-    if (strcmp(reason, "failed") == 0 && *rlm_run_message(m->run)) {
-        text_complain("the replay failed: %s", rlm_run_message(m->run));
-    }
-    if (r->outputs_differ) {
-        text_say("%zu cell%s printed something else; the first is cell %lld of %s",
-                 r->outputs_differ, r->outputs_differ == 1 ? "" : "s",
-                 (long long)r->first_output_cell, r->first_output_agent_id);
-    }
-    text_say("%s: %zu steps and %zu host calls are as recorded; %zu cells ran, %zu did not", reason,
-             r->nodes, r->calls, r->cells_run, r->cells_not_run);
-    bool differs = r->outputs_differ && !options_on(m->d->options, OPT_IGNORE_OUTPUT);
-    return differs ? EXIT_FAILED : EXIT_ANSWERED;
 }
 
 static int run_to_the_end(struct machine *m)
@@ -584,7 +552,8 @@ static int run_to_the_end(struct machine *m)
     }
     live_end(m->live, m->run);
     if (code == 0 && m->d->replay) {
-        return m->interrupted ? EXIT_INTERRUPTED : report_replay(m);
+        return m->interrupted ? EXIT_INTERRUPTED
+                              : replay_report(m->run, options_on(m->d->options, OPT_IGNORE_OUTPUT));
     }
     if (code == 0) {
         rlm_error *loss = find_loss(m);

@@ -213,9 +213,9 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
     if (ask && ask->messages != rlm_messages_hash(&messages)) {
         rlm_replay_diverge(
             agent,
-            "the messages that the model is sent: another prompt, or other texts of the "
-            "engine",
-            RLM_STR(""), messages.items[0].text);
+            "the messages that the model is sent are not those of the recording, of which only a "
+            "hash is kept: the prompt has changed, or other texts of the engine",
+            RLM_STR(""), RLM_STR(""));
         return;
     }
     struct rlm_chat_reply reply = {.text = was->content};

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 from replies import FAMILY, cell, says
@@ -181,6 +182,8 @@ def test_limits_end_a_run_with_their_name(run, flags, script, reason):
     assert r.code == 1
     assert json.loads(r.stdout.splitlines()[-1])["reason"] == reason
     assert f"no answer: {reason}" in r.stderr
+    path = json.loads(r.stdout.splitlines()[-1])["run"]
+    assert re.search(rf"^to go on with a higher limit: \S+ resume {re.escape(path)} {flags[0]} ", r.stderr, re.M)
 
 
 def test_a_model_that_fails_is_exit_code_1(run):

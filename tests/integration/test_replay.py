@@ -65,11 +65,11 @@ CHANGES = {
                   lambda r: {"content": "[7]", "output": "[7]\n"},
                   "differs: root, turn 1: the messages that the model is sent"),
     "the prompt": ("reserve", {"agent": "root", "turn": 1}, 0, lambda r: {"messages": "0" * 16},
-                   "differs: root, turn 0: the messages that the model is sent"),
+                   "differs: root, before its first turn: the messages that the model is sent"),
     "an argument": ("call_started", {"name": "llm_query_batched"}, 0, lambda r: {"args": [["one", "two", "4"]]},
                     "differs: root, turn 3, cell 3: a host call that was not made"),
     "a child's task": ("child", {"name": "w1"}, 0, lambda r: {"query": "play"},
-                       "differs: root.w1, turn 0: a sub-agent's task"),
+                       "differs: root.w1, before its first turn: a sub-agent's task"),
     "a child's name": ("node", {"agent": "root", "type": "supervising_output"}, 0,
                        lambda r: {"agents": ["root.w0", "root.w0"]},
                        "differs: root, turn 2, cell 2: which sub-agents were launched"),
@@ -111,10 +111,17 @@ def test_an_output_that_was_changed_is_found_by_running_the_cell(go, tmp_path, r
 def test_outputs_that_vary_differ_unless_they_are_ignored(go, run_rlmflow):
     run = go(mind({"go": ["print('same')", "import time\nprint(time.time_ns())", "print(object())", "done('1')"]}))
     told = replay(run_rlmflow, run.path, "--execute", code=1)
-    assert "1 cell printed something else; the first is cell 2 of root" in told
+    assert "root: cell 2 printed something else" in told and "as recorded, but 1 cell printed" in told
     told = replay(run_rlmflow, run.path, "--execute", "--ignore-output")
-    assert "1 cell printed something else; the first is cell 2 of root" in told
+    assert "root: cell 2 printed something else" in told and "as recorded, but 1 cell printed" in told
     replay(run_rlmflow, run.path)
+
+
+def test_a_run_that_failed_is_replayed_as_one_that_is_the_same(run_rlmflow, scripted_model, tmp_path):
+    path = tmp_path / "failed.rlm"
+    assert run_rlmflow("run", "go", "--model", scripted_model([({"turn": 2}, "x")]), "-o", path).code == 1
+    told = replay(run_rlmflow, path, "-q")
+    assert told == "as recorded: 2 steps and 0 host calls up to the end (failed); 0 cells ran, 0 did not\n"
 
 
 def test_a_call_that_is_not_made_any_more_is_reported(go, tmp_path, run_rlmflow):
