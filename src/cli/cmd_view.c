@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/json_out.h"
 #include "cli/kept.h"
+#include "cli/program.h"
 #include "cli/text.h"
 
 #include <errno.h>
@@ -22,18 +23,21 @@ static void set_screen(struct rlm_view_options *view)
     }
 }
 
-static const struct rlm_node *find_node(rlm_graph *root, const char *id, rlm_graph **ret_graph)
+/* The node that `place` names: of `agent` where one is given, and where it has it. */
+static int find_node(rlm_graph *root,
+                     const rlm_graph *agent,
+                     const char *place,
+                     rlm_graph **ret_graph,
+                     const struct rlm_node **ret_node)
 {
-    for (rlm_graph *g = root; g; g = json_out_next(root, g)) {
-        for (size_t i = 0; i < rlm_graph_node_count(g); i++) {
-            const struct rlm_node *node = rlm_graph_node(g, i);
-            if (strcmp(node->id, id) == 0) {
-                *ret_graph = g;
-                return node;
-            }
-        }
+    rlm_error *err = NULL;
+    char *own = agent ? text_format("%s:%s", rlm_graph_agent_id(agent), place) : NULL;
+    bool found = own && rlm_graph_find(root, own, ret_graph, ret_node, NULL) == 0;
+    free(own);
+    if (!found && rlm_graph_find(root, place, ret_graph, ret_node, &err) < 0) {
+        return text_fail(err);
     }
-    return NULL;
+    return 0;
 }
 
 /* The agent of that id, or the only one whose last part it is, as the tree names it. */
@@ -74,13 +78,38 @@ static int put_text(char *text)
     return 0;
 }
 
-/* The answer, or why there is none, below the tree. */
-static void put_end(const rlm_graph *root)
+/* What can be done with a run that has not ended. */
+static void say_how_to_go_on(const char *path)
+{
+    struct rlm_run_glance glance = RLM_RUN_GLANCE_INIT;
+    if (rlm_run_glance(path, &glance, NULL) == 0) {
+        char *program = program_word(), *word = text_shell_word(path);
+        if (glance.state == RLM_RUN_RUNNING) {
+            text_say("the run is going on");
+        } else if (glance.state == RLM_RUN_UNFINISHED) {
+            text_say("%s; go on with: %s resume %s",
+                     strcmp(glance.reason, "awaiting_approval") == 0
+                         ? "the run waits for an approval"
+                         : "the run was stopped",
+                     program, word);
+        }
+        free(program);
+        free(word);
+    }
+    rlm_run_glance_deinit(&glance);
+}
+
+/* The answer, below the tree. */
+static void put_end(const rlm_graph *root, const char *path)
 {
     struct rlm_str answer = rlm_graph_result(root);
     if (answer.len) {
         printf("\n");
         text_print_lines(stdout, answer);
+    }
+    fflush(stdout);
+    if (!rlm_graph_finished(root)) {
+        say_how_to_go_on(path);
     }
 }
 
@@ -201,6 +230,9 @@ static int write_html(const rlm_graph *root, const char *path, const char *note,
         text_complain("view: writing %s: %s", file, strerror(problem));
         return text_exit_code_of_errno(problem);
     }
+    if (strcmp(file, "-") != 0) {
+        text_say("wrote %s", file);
+    }
     return 0;
 }
 
@@ -220,13 +252,12 @@ static int show(rlm_graph *root, const struct options *o, const char *path)
     }
     if (id) {
         rlm_graph *owner;
-        const struct rlm_node *node = find_node(g, id, &owner);
-        if (!node) {
-            text_complain("view: %s has no node \"%s\"; --agent ID lists those of an agent", path,
-                          id);
-            return EXIT_USAGE;
+        const struct rlm_node *node;
+        int code = find_node(root, agent ? g : NULL, id, &owner, &node);
+        if (code != 0) {
+            return code;
         }
-        int code = put_text(json ? rlm_node_json(owner, node) : rlm_view_node(owner, node, &view));
+        code = put_text(json ? rlm_node_json(owner, node) : rlm_view_node(owner, node, &view));
         if (json) {
             putchar('\n');
         }
@@ -253,7 +284,7 @@ static int show(rlm_graph *root, const struct options *o, const char *path)
         return put_text(rlm_view_agent(g, &view));
     }
     int code = put_text(rlm_view_tree(root, &view));
-    put_end(root);
+    put_end(root, path);
     return code;
 }
 

@@ -136,8 +136,8 @@ static void put_agent(struct chart *chart, const rlm_graph *root, const rlm_grap
     rlm_plain_pad(p, chart->name + 1);
     put_bar(p, &row);
     for (int kind = 0; kind < chart->kinds; kind++) {
-        rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
         if (row.sums[kind]) {
+            rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
             put_duration(p, row.sums[kind]);
         }
     }

@@ -47,8 +47,11 @@ static void put_head(struct rlm_plain *p, const struct rlm_node *node)
         rlm_plain_count(p, node->usage.input_tokens);
         rlm_plain_puts(p, " in, ");
         rlm_plain_count(p, node->usage.output_tokens);
-        rlm_plain_puts(p, node->usage.estimated ? " out (estimated)  " : " out  ");
-        rlm_plain_money(p, node->usage.cost_nano);
+        rlm_plain_puts(p, node->usage.estimated ? " out (estimated)" : " out");
+        if (node->usage.cost_nano > 0) {
+            rlm_plain_puts(p, "  ");
+            rlm_plain_money(p, node->usage.cost_nano);
+        }
     }
     if (node->error.len) {
         rlm_plain_puts(p, "  ");
@@ -78,16 +81,19 @@ static void put_agents(struct rlm_plain *p, const struct rlm_node *node)
     rlm_plain_end(p);
 }
 
-/* A reply holds its code, an output equals its content: each text is shown once. */
+/* A reply holds its code, an output equals its content but for the end of its last line: each text is
+ * shown once. */
 static void put_texts(struct rlm_plain *p, const struct rlm_node *node, size_t max_lines, bool full)
 {
     put_text(p, NULL, node->content, max_lines);
     if (node->type != RLM_LLM_OUTPUT || full) {
         put_text(p, full ? "code" : NULL, node->code, max_lines);
     }
-    bool repeated = node->output.len && memmem(node->content.ptr, node->content.len,
-                                               node->output.ptr, node->output.len);
-    if (full ? !rlm_str_eq(node->output, node->content) : !repeated) {
+    rlm_str printed = node->output;
+    printed.len -= printed.len && printed.ptr[printed.len - 1] == '\n';
+    bool repeated =
+        printed.len && memmem(node->content.ptr, node->content.len, printed.ptr, printed.len);
+    if (full ? !rlm_str_eq(printed, node->content) : !repeated) {
         put_text(p, "output", node->output, max_lines);
     }
     put_agents(p, node);
@@ -161,7 +167,7 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
     rlm_plain_color(&p, NULL);
     rlm_view_put_usage(&p, g->turns, &g->own);
     if (g->children.len) {
-        rlm_plain_putf(&p, "  %zu sub-agents", g->children.len);
+        rlm_plain_putf(&p, "  %zu sub-agent%s", g->children.len, g->children.len == 1 ? "" : "s");
     }
     rlm_plain_end(&p);
     for (size_t i = 0; i < rlm_graph_node_count(g) && out.status == 0; i++) {

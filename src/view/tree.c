@@ -25,7 +25,7 @@ struct tree {
 static const char *const live_states[] = {
     [RLM_AGENT_READY] = "ready",       [RLM_AGENT_QUEUED] = "queued",
     [RLM_AGENT_ASKING] = "asking",     [RLM_AGENT_RUNNING] = "running",
-    [RLM_AGENT_WAITING] = "waiting",   [RLM_AGENT_GATED] = "at a gate",
+    [RLM_AGENT_WAITING] = "waiting",   [RLM_AGENT_GATED] = "awaiting approval",
     [RLM_AGENT_FINISHED] = "finished", [RLM_AGENT_RESTORING] = "restoring",
 };
 
@@ -46,8 +46,8 @@ const char *rlm_view_state_color(rlm_str state)
     static const struct {
         const char *state, *sgr;
     } colors[] = {
-        {"answered", "32"}, {"asking", "36"}, {"running", "33"},   {"waiting", "34"},
-        {"queued", "2"},    {"ready", "2"},   {"at a gate", "35"},
+        {"answered", "32"}, {"asking", "36"}, {"running", "33"},           {"waiting", "34"},
+        {"queued", "2"},    {"ready", "2"},   {"awaiting approval", "35"},
     };
     for (size_t i = 0; i < sizeof colors / sizeof *colors; i++) {
         if (rlm_str_is(state, colors[i].state)) {

@@ -34,6 +34,9 @@ def test_an_agent_and_a_node_can_be_seen(run_rlmflow, family):
     assert r.code == 0 and 'done("A")' in r.stdout and "root.a" in r.stdout
     r = run_rlmflow("view", family, "--node", node, "--json")
     assert json.loads(r.stdout)["code"].strip() == 'done("A")'
+    assert all(run_rlmflow("view", family, *place, "--json").stdout == r.stdout for place in (
+        ["--node", "root.a:2"], ["--agent", "a", "--node", "2"], ["--agent", "a", "--node", node]))
+    assert "root #1 llm_output" in run_rlmflow("view", family, "--node", "1").stdout
     r = run_rlmflow("view", family, "--agent", "root.a", "--json")
     assert {json.loads(line)["agent_id"] for line in r.stdout.splitlines()} == {"root.a"}
 
@@ -51,6 +54,17 @@ def test_an_agent_is_found_by_its_last_part_if_that_is_unique(run_rlmflow, scrip
     for name in ("low", "b.low", "oot"):  # two end in "low"
         r = run_rlmflow("view", path, "--agent", name)
         assert (r.code, r.stdout) == (2, "") and f'"{name}"' in r.stderr
+
+
+def test_what_was_printed_is_shown_once_and_no_line_ends_with_blanks(run_rlmflow, scripted_model, tmp_path):
+    path = tmp_path / "printed.rlm"
+    model = scripted_model([({"turn": 1}, cell("print('seen')")), ({}, cell("done('x')"))])
+    assert run_rlmflow("run", "go", "--model", model, "-q", "-o", path).code == 0
+    shown = run_rlmflow("view", path, "--agent", "root").stdout
+    assert shown.count("\n  seen\n") == 1 and "output:" not in shown
+    assert "output:" not in run_rlmflow("view", path, "--node", "3").stdout
+    for flags in ([], ["--agent", "root"], ["--timeline"], ["--usage"]):
+        assert not re.search(r" $", run_rlmflow("view", path, *flags).stdout, re.M), flags
 
 
 def test_usage_is_listed_by_agent_and_turn(run_rlmflow, family):
@@ -132,6 +146,7 @@ def test_a_living_run_can_be_viewed(run_rlmflow, start_rlmflow, scripted_model, 
         pass
     r = run_rlmflow("view", path, "--agent", "root")
     assert r.code == 0 and "unfinished" in r.stdout and "exec_action" in r.stdout
+    assert run_rlmflow("view", path).stderr == "the run is going on\n"
     result = json.loads(run_rlmflow("view", path, "--json").stdout.splitlines()[-1])
     assert result["answer"] is None and result["reason"] is None
     gate.write_text("")

@@ -218,6 +218,8 @@ def test_without_a_terminal_the_run_stops_and_resuming_it_asks_again(
         assert r.code == 3 and r.stderr.count("resume") == 1, r.stderr
         assert '"reason":"awaiting_approval"' in r.stdout.replace(" ", "")
         assert not Journal(path).all("cell_started")
+    r = run_rlmflow("view", path)
+    assert r.stderr.startswith("the run waits for an approval; go on with: ") and str(path) in r.stderr
     p = person("resume", path, "-q")
     p.sees(ASK)
     p.types("y\n")
