@@ -130,6 +130,7 @@ static int put_list(const struct kept_runs *runs)
     }
     char all[32];
     units_format_size(runs->bytes, all, sizeof all);
+    fflush(stdout); /* the sum comes behind the list, also where both go to one file */
     text_say("%zu run%s in %s, %s", runs->n, runs->n == 1 ? "" : "s", runs->directory, all);
     return 0;
 }
@@ -274,6 +275,7 @@ static int prune(struct options *o, const struct kept_runs *runs)
     int code = prune_all(&p, runs);
     units_format_size(p.bytes_removed, freed, sizeof freed);
     units_format_size(runs->bytes - p.bytes_removed, left, sizeof left);
+    fflush(stdout); /* the sum comes behind the list */
     text_say("%s %zu run%s of %zu, %s; %s left", p.dry ? "would remove" : "removed", p.n_removed,
              p.n_removed == 1 ? "" : "s", runs->n, freed, left);
     return code;
@@ -328,14 +330,15 @@ const struct command cmd_runs = {
     .summary = "Lists the kept runs; removes some of them.",
     .usage = "[remove NAME... | prune FLAG...]",
     .description =
-        "Without a word: the list, what was written to last at the top, with --json one object a line.\n"
+        "Without a word: the list, the run that was written to last first; with --json one object a line.\n"
         "A run is answered, limit, failed, unfinished or waiting for an approval (`rlmflow resume`\n"
         "goes on with both), running (a living process writes it) or damaged. AGE is the time since\n"
         "something was last written.\n"
         "\n"
-        "  remove NAME...   removes runs, by their names or paths; none that is being written\n"
-        "  prune            removes old runs and says which; never one that is being written\n",
-    .example = "  rlmflow runs prune --older-than 30d --keep-size 5g --dry-run\n",
+        "`runs remove` removes runs by their names or paths, `runs prune` removes old ones and names them;\n"
+        "neither removes a run that is being written.\n",
+    .example = "  rlmflow runs remove 20250131-093012-errors\n"
+               "  rlmflow runs prune --older-than 30d --keep-size 5g --dry-run\n",
     .min_arguments = 0,
     .max_arguments = 100000,
     .run = run,

@@ -143,8 +143,9 @@ static int copy_run(const char *journal, const char *path, uint64_t size, rlm_er
         return r;
     }
     if (mkdir(path, 0700) < 0) {
-        int code = errno == EEXIST ? RLM_E_EXISTS : RLM_E_IO;
-        r = rlm_error_set_errno(err, code, errno, "making the run %s", path);
+        r = errno == EEXIST
+                ? rlm_error_set(err, RLM_E_EXISTS, "%s exists already: choose another name", path)
+                : rlm_error_set_errno(err, RLM_E_IO, errno, "making the run %s", path);
     } else if ((r = rlm_journal_open_directory(path, &to, err)) == 0) {
         int problem = fill(from, to, size);
         if (problem) {

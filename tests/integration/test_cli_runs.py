@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import time
 
 import pytest
@@ -161,7 +162,7 @@ def test_removal_takes_names_and_paths_and_nothing_that_is_no_run(run_rlmflow, k
     assert run_rlmflow("runs", "remove").code == 2
 
 
-def test_pruning_goes_by_age_and_by_size_from_the_oldest(run_rlmflow, keep, shelf):
+def test_pruning_goes_by_age_and_by_size_from_the_oldest(run_rlmflow, workspace, keep, shelf):
     for i, days in enumerate((40, 20, 10, 1)):
         age(keep(f"r{i}.rlm"), days * DAY)
     sizes = {n: one["size_bytes"] for n, one in listed(run_rlmflow).items()}
@@ -171,6 +172,9 @@ def test_pruning_goes_by_age_and_by_size_from_the_oldest(run_rlmflow, keep, shel
     assert len(listed(run_rlmflow)) == 4
     r = run_rlmflow("runs", "prune", "--older-than", "30d")
     assert r.code == 0 and r.stdout.startswith("removed r0.rlm") and "removed 1 run of 4" in r.stderr
+    both = subprocess.run([workspace.program, "runs"], env=workspace.environment(), text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60).stdout
+    assert both.splitlines()[-1].startswith("3 runs in ")
     r = run_rlmflow("runs", "prune", "--keep-size", str(sizes["r3.rlm"] + sizes["r2.rlm"]))
     assert r.stdout.startswith("removed r1.rlm") and list(listed(run_rlmflow)) == ["r3.rlm", "r2.rlm"]
     r = run_rlmflow("runs", "prune", "--older-than", "1w", "--keep-size", "5g")

@@ -226,7 +226,7 @@ def test_refusals_leave_nothing_behind(count, tmp_path, run_rlmflow):
         assert not new.exists(), flags
     new.mkdir()
     result = run_rlmflow(*start)
-    assert result.code in (1, 2) and "new.rlm" in result.stderr and list(new.iterdir()) == []
+    assert result.code == 2 and "new.rlm exists already" in result.stderr and list(new.iterdir()) == []
     action = count.nodes(type="exec_action")[0]
     result = run_rlmflow("run", "more", "--from", f"{count.path}@{action['id']}", "-o", tmp_path / "y.rlm")
     assert result.code == 2 and "under way" in result.stderr and not (tmp_path / "y.rlm").exists()
