@@ -372,6 +372,11 @@ static void warn_of_spending(const struct machine *m)
     if (!options_on(o, OPT_QUIET)) {
         text_say(
             "runtime subprocess: agent code runs without isolation and can do what you can do");
+        if (m->d->resume && m->d->restore == RLM_RESTORE_AUTO) {
+            text_say(
+                "sessions that were lost start anew, without their variables; --restore replay "
+                "runs their code again");
+        }
         if (o->file) {
             text_say("settings: %s", o->file);
         }

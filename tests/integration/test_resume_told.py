@@ -124,6 +124,7 @@ def test_variables_of_a_session_that_ended_between_cells_are_named(go, resume, t
     run = resume(cut(whole.path, tmp_path / "asked.rlm", asked.end), rules)
     assert run.errors() == ["session_lost"]
     assert run.nodes(type="error_output")[0]["content"] == f"{NEW_SESSION} These variables are gone: x, z."
+    assert "--restore replay runs their code again" in run.stderr
     assert run.seen()[-1] == "[]" and run.answer == "1"
     # With code that waits to run: it is told with what comes out.
     replied = Journal(whole.path).all("node", type="llm_output")[2]
