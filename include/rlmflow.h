@@ -684,6 +684,17 @@ rlm_run_read_program(const char *journal,
                      rlm_error **err);
 /* Turns the loop until the run has ended. 0: it ended (rlm_run_reason says how). */
 RLM_API int rlm_run_wait(rlm_run *run, rlm_error **err);
+/* Puts a copy of `node` at the end of an agent's trajectory while it waits for a gate of exec_turn or
+ * next_step; its metadata say "by": "program". A done_output ends the agent with its result.
+ * RLM_E_NOT_FOUND (no such agent), RLM_E_BUSY (its code runs, or its model is being asked), RLM_E_INVAL (it
+ * has ended, or waits for nothing). */
+RLM_API int rlm_run_append(rlm_run *run,
+                           const char *agent_id,
+                           const struct rlm_node *node,
+                           const struct rlm_node **ret_node,
+                           rlm_error **err);
+/* Every unfinished agent waits for a gate, or for agents below it that do. */
+RLM_API bool rlm_run_is_held(const rlm_run *run);
 /* Ends an agent and its descendants as "terminated" (NULL: the root). RLM_E_NOT_FOUND. */
 RLM_API int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **err);
 /* Stops the run where it is: calls are cancelled and settled, sessions ended, nothing is added to the
@@ -791,6 +802,9 @@ RLM_API void rlm_gate_rewrite(rlm_gate *gate, const char *who, struct rlm_str co
  * "rejected"). Of host_call: HostCallError with this text in the agent's code. Of model_call: an
  * llm_query gets a failure "refused", an agent fails. */
 RLM_API void rlm_gate_reject(rlm_gate *gate, const char *who, struct rlm_str text);
+/* Of exec_turn: the code does not run; what rlm_run_append has put into the graph meanwhile stands in its
+ * place. Of other gates, and where nothing was appended, it is as rlm_gate_reject. */
+RLM_API void rlm_gate_skip(rlm_gate *gate, const char *who);
 /* Nobody here can answer: stops the run as rlm_run_stop does, with the reason "awaiting_approval" and `why`
  * as its message. The question is asked again when the run is resumed. */
 RLM_API void rlm_gate_postpone(rlm_gate *gate, const char *why);
@@ -816,6 +830,14 @@ struct rlm_flow_hooks {
                       struct rlm_str name,
                       struct rlm_str arguments_json,
                       bool replay);
+    /* Before a turn's messages are reserved and sent, once they are built: `messages_json` is [{"role",
+     * "content"}...], `final`: it is the agent's last turn. rlm_gate_rewrite with such an array sends that in
+     * their place; what is sent is then not compared in a replay. Not in a replay, and not journaled. */
+    void (*messages)(
+        void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str messages_json, bool final);
+    /* Before the agent's next step, once for each node that has come: the agent goes on when it is allowed
+     * (whatever the answer is). So a run is stepped. Not in a replay, and not journaled. */
+    void (*next_step)(void *arg, rlm_gate *gate, rlm_graph *g);
     /* A change of a graph has been journaled (the types of the public classes). Not in a replay. */
     void (*event_committed)(void *arg, rlm_run *run, const struct rlm_event *event);
 };

@@ -144,6 +144,7 @@ void rlm_agent_release_slot(struct rlm_agent *agent)
 void rlm_agent_drop(struct rlm_agent *agent)
 {
     rlm_gate_give_up(&agent->gate);
+    rlm_gate_give_up(&agent->step_gate);
     rlm_ask_cancel(agent->ask);
     agent->ask = NULL;
     rlm_calls_drop(agent);
@@ -171,26 +172,18 @@ static void finish_children(struct rlm_agent *agent, const char *reason)
     }
 }
 
-void rlm_agent_finish(
-    struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content)
+void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
 {
     if (rlm_agent_finished(agent)) {
         return;
     }
-    const char *below = strcmp(reason, "time") == 0 ? "time" : "terminated";
+    const char *below = rlm_str_is(done->reason, "time") ? "time" : "terminated";
     rlm_calls_cancel(agent, below);
     finish_children(agent, below);
     rlm_agent_drop(agent);
     rlm_agent_set_state(agent, RLM_AGENT_FINISHED);
     rlm_run_poke(agent->run); /* all that are left may wait for gates */
-    struct rlm_node done = {
-        .type = RLM_DONE_OUTPUT,
-        .result = result,
-        .reason = rlm_str_of(reason),
-        .output = output,
-        .content = content,
-    };
-    if (!rlm_agent_append(agent, &done)) {
+    if (!rlm_agent_append(agent, done)) {
         return;
     }
     if (agent->run->replay && rlm_replay_next(agent)) {
@@ -206,6 +199,19 @@ void rlm_agent_finish(
     if (!agent->parent) {
         rlm_run_end(agent->run);
     }
+}
+
+void rlm_agent_finish(
+    struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content)
+{
+    struct rlm_node done = {
+        .type = RLM_DONE_OUTPUT,
+        .result = result,
+        .reason = rlm_str_of(reason),
+        .output = output,
+        .content = content,
+    };
+    rlm_agent_finish_with(agent, &done);
 }
 
 void rlm_agent_fail(struct rlm_agent *agent, rlm_str message)
@@ -343,6 +349,20 @@ int64_t rlm_agent_ended_launch(const struct rlm_agent *agent)
     return 0;
 }
 
+/* exec_turn has not decided, or what the program appended meanwhile stands in the place of the code. */
+static bool waits_for_turn_gate(struct rlm_agent *agent)
+{
+    enum rlm_node_type last = rlm_graph_current(agent->graph)->type;
+    if (!agent->gate || last == RLM_LLM_OUTPUT || last == RLM_EXEC_ACTION) {
+        return false;
+    }
+    if (!rlm_gate_is_answered(agent->gate)) {
+        return true;
+    }
+    rlm_gate_give_up(&agent->gate);
+    return false;
+}
+
 void rlm_agent_step(struct rlm_agent *agent)
 {
     if (rlm_agent_finished(agent)) {
@@ -372,6 +392,9 @@ void rlm_agent_step(struct rlm_agent *agent)
     struct rlm_account account = {.refused = agent->refused,
                                   .last_affordable = agent->last_affordable};
     struct rlm_step step = rlm_step_next(agent->graph, &open, &agent->run->flow->limits, &account);
+    if (step.kind != RLM_STEP_WAIT && (!rlm_gate_lets_step(agent) || waits_for_turn_gate(agent))) {
+        return;
+    }
     switch (step.kind) {
     case RLM_STEP_WAIT:
         break;

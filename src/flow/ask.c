@@ -29,6 +29,8 @@ struct rlm_ask {
     bool unsent;                 /* reserved, but not sent until that is on disk */
     rlm_gate *gate;              /* model_call's, until it has been answered */
     bool allowed;                /* it has let this pass */
+    rlm_gate *projection;        /* that of the hook `messages` */
+    bool projected;              /* it has seen these */
     struct rlm_reservation held;
 };
 
@@ -74,6 +76,7 @@ static int build_messages(struct rlm_ask *ask, rlm_error **err)
     }
     if (ask->options.turn) {
         struct rlm_messages_options options = {agent->turns_dropped, ask->options.final};
+        ask->projected = false;
         int r = rlm_messages_build(agent, &options, ask->arena, &ask->messages, err);
         if (r == 0) {
             ask->input_bound = bound_of(agent, &ask->messages);
@@ -129,13 +132,15 @@ static void ask_free(struct rlm_ask *ask)
         }
     }
     rlm_gate_give_up(&ask->gate);
+    rlm_gate_give_up(&ask->projection);
     rlm_arena_free(ask->arena);
     free(ask);
 }
 
 bool rlm_ask_is_gated(const struct rlm_ask *ask)
 {
-    return ask->gate && !rlm_gate_is_answered(ask->gate);
+    return (ask->gate && !rlm_gate_is_answered(ask->gate)) ||
+           (ask->projection && !rlm_gate_is_answered(ask->projection));
 }
 
 int64_t rlm_ask_id(const struct rlm_ask *ask)
@@ -411,6 +416,15 @@ static void refuse_by_gate(struct rlm_ask *ask)
     fail(ask, ask->options.turn ? "failed" : "refused", err);
 }
 
+/* A gate of its has been passed. */
+static void show_queued(struct rlm_ask *ask)
+{
+    struct rlm_agent *agent = ask->options.agent;
+    if (agent->state == RLM_AGENT_GATED && !agent->open_gates) {
+        rlm_agent_set_state(agent, ask->options.turn ? RLM_AGENT_QUEUED : RLM_AGENT_WAITING);
+    }
+}
+
 /* What model_call says to the ask. False: it does not start now; `ret_changed`: the list of asks may have
  * changed. */
 static bool pass_gate(struct rlm_ask *ask, bool *ret_changed)
@@ -445,10 +459,61 @@ static bool pass_gate(struct rlm_ask *ask, bool *ret_changed)
     }
     rlm_gate_give_up(&ask->gate);
     ask->allowed = true;
-    if (ask->options.agent->state == RLM_AGENT_GATED && !ask->options.agent->open_gates) {
-        rlm_agent_set_state(ask->options.agent,
-                            ask->options.turn ? RLM_AGENT_QUEUED : RLM_AGENT_WAITING);
+    show_queued(ask);
+    return true;
+}
+
+/* Takes the messages that the hook has made of the engine's; they are not compared in a replay. */
+static int take_projection(struct rlm_ask *ask, rlm_error **err)
+{
+    rlm_str json;
+    enum rlm_gate_decision decision = rlm_gate_decision(ask->projection, &json);
+    if (decision == RLM_DECISION_REWRITE) {
+        int r = rlm_messages_parse(json, ask->arena, &ask->messages, err);
+        ask->input_bound = rlm_ledger_input_bound(ask->messages.bytes, ask->messages.count, 0);
+        ask->messages_hash = 0;
+        return r;
     }
+    return decision == RLM_DECISION_REJECT
+               ? rlm_error_set(err, RLM_E_CANCELED, "the messages were not made: %.*s",
+                               RLM_FMT(json))
+               : 0;
+}
+
+/* What the hook `messages` says to a turn's; as pass_gate. */
+static bool pass_projection(struct rlm_ask *ask, bool *ret_changed)
+{
+    *ret_changed = false;
+    if (ask->projected || !ask->options.turn || !ask->run->flow->hooks.messages) {
+        return true;
+    }
+    if (!ask->projection) {
+        rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
+        rlm_messages_put(&ask->messages, &json);
+        struct rlm_gate_subject subject = {
+            .kind = RLM_GATE_MESSAGES,
+            .agent = ask->options.agent,
+            .final = ask->options.final,
+            .shown = rlm_buf_str(&json),
+        };
+        if (!rlm_gate_ask(&ask->projection, &subject)) {
+            *ret_changed = true;
+            return false;
+        }
+    }
+    if (!rlm_gate_is_answered(ask->projection)) {
+        return false;
+    }
+    rlm_autoerr rlm_error *err = NULL;
+    int r = take_projection(ask, &err);
+    rlm_gate_give_up(&ask->projection);
+    ask->projected = true;
+    if (r < 0) {
+        fail(ask, "failed", err);
+        *ret_changed = true;
+        return false;
+    }
+    show_queued(ask);
     return true;
 }
 
@@ -485,7 +550,7 @@ static bool try_start(struct rlm_ask *ask)
 {
     rlm_run *run = ask->run;
     bool changed;
-    if (!pass_gate(ask, &changed) || run->stopping) {
+    if (!pass_projection(ask, &changed) || !pass_gate(ask, &changed) || run->stopping) {
         return changed;
     }
     enum rlm_reserve_outcome outcome = reserve(ask);

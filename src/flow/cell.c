@@ -308,6 +308,9 @@ static void start_cell(struct rlm_agent *agent, const struct rlm_node *from, rlm
             return;
         }
     }
+    if (!rlm_gate_lets_step(agent)) {
+        return; /* between the action and its cell, too */
+    }
     rlm_gate_give_up(&agent->gate);
     agent->cell++;
     rlm_str recovered = agent->recovered ? rlm_str_of(agent->recovered) : RLM_STR("");
@@ -360,7 +363,10 @@ void rlm_agent_run_code(struct rlm_agent *agent)
     if (decision == RLM_DECISION_NONE || agent->run->stopping || rlm_agent_finished(agent)) {
         return;
     }
-    if (decision == RLM_DECISION_REJECT) {
+    if (decision == RLM_DECISION_SKIP) {
+        observe_rejected(agent,
+                         RLM_STR("this was looked at, and not run")); /* nothing was appended */
+    } else if (decision == RLM_DECISION_REJECT) {
         observe_rejected(agent, code);
     } else if (!last->code.len) {
         observe_no_code(agent);

@@ -118,7 +118,19 @@ static void call_hook(rlm_gate *gate, rlm_str name)
     case RLM_GATE_HOST_CALL:
         hooks->host_call(hooks->arg, gate, agent->graph, name, shown, gate->replay);
         break;
+    case RLM_GATE_MESSAGES:
+        hooks->messages(hooks->arg, gate, agent->graph, shown, gate->subject.final);
+        break;
+    case RLM_GATE_NEXT_STEP:
+        hooks->next_step(hooks->arg, gate, agent->graph);
+        break;
     }
+}
+
+/* Others are part of how the program drives the run: what comes of them stands in the graph. */
+static bool is_kept(const rlm_gate *gate)
+{
+    return gate->subject.kind != RLM_GATE_MESSAGES && gate->subject.kind != RLM_GATE_NEXT_STEP;
 }
 
 static void wait_for_answer(rlm_gate *gate)
@@ -126,7 +138,10 @@ static void wait_for_answer(rlm_gate *gate)
     struct rlm_agent *agent = gate->subject.agent;
     gate->open = true;
     count(agent, 1);
-    rlm_record_gate(&gate->subject, gate->asked_us, gate->subject.kind != RLM_GATE_HOST_CALL, NULL);
+    if (is_kept(gate)) {
+        rlm_record_gate(&gate->subject, gate->asked_us, gate->subject.kind != RLM_GATE_HOST_CALL,
+                        NULL);
+    }
     if (!agent->cell_open) {
         rlm_agent_set_state(agent, RLM_AGENT_GATED);
     }
@@ -209,6 +224,7 @@ static const char *const words[] = {
     [RLM_DECISION_ALLOW] = "allow",
     [RLM_DECISION_REWRITE] = "rewrite",
     [RLM_DECISION_REJECT] = "reject",
+    [RLM_DECISION_SKIP] = "skip",
 };
 
 /* True when nobody waits any more, and the answer is dropped. */
@@ -253,7 +269,8 @@ static void decide(rlm_gate *gate, enum rlm_gate_decision decision, const char *
         rlm_run_fail_no_memory(agent->run);
         gate->decision = RLM_DECISION_REJECT;
         gate->text_len = 0;
-    } else if (rlm_record_gate(&gate->subject, gate->asked_us, shown, &answer) < 0) {
+    } else if (is_kept(gate) &&
+               rlm_record_gate(&gate->subject, gate->asked_us, shown, &answer) < 0) {
         gate->decision = RLM_DECISION_REJECT;
     }
     close_gate(gate);
@@ -276,10 +293,19 @@ void rlm_gate_reject(rlm_gate *gate, const char *who, rlm_str text)
 
 void rlm_gate_rewrite(rlm_gate *gate, const char *who, rlm_str code)
 {
-    if (gate->subject.kind == RLM_GATE_EXEC_TURN) {
+    if (gate->subject.kind == RLM_GATE_EXEC_TURN || gate->subject.kind == RLM_GATE_MESSAGES) {
         decide(gate, RLM_DECISION_REWRITE, who, code);
     } else {
         rlm_gate_reject(gate, who, code);
+    }
+}
+
+void rlm_gate_skip(rlm_gate *gate, const char *who)
+{
+    if (gate->subject.kind == RLM_GATE_EXEC_TURN) {
+        decide(gate, RLM_DECISION_SKIP, who, RLM_STR(""));
+    } else {
+        rlm_gate_reject(gate, who, RLM_STR(""));
     }
 }
 
@@ -304,9 +330,11 @@ static bool is_as_recorded(const rlm_gate *gate)
     rlm_str ran = was == RLM_DECISION_REWRITE ? gate->recorded->text : gate->subject.shown;
     switch (gate->decision) {
     case RLM_DECISION_REWRITE:
-        return was != RLM_DECISION_REJECT && rlm_str_eq(ran, (rlm_str){gate->text, gate->text_len});
+        return was != RLM_DECISION_REJECT && was != RLM_DECISION_SKIP &&
+               rlm_str_eq(ran, (rlm_str){gate->text, gate->text_len});
     case RLM_DECISION_REJECT:
-        return was == RLM_DECISION_REJECT;
+    case RLM_DECISION_SKIP:
+        return was == RLM_DECISION_REJECT || was == RLM_DECISION_SKIP;
     default:
         return true;
     }
@@ -375,25 +403,42 @@ by_record(const struct rlm_past_gate *past, const struct rlm_node *last, rlm_str
     return past->decision;
 }
 
-enum rlm_gate_decision rlm_gate_turn(struct rlm_agent *agent, rlm_str *ret_text)
+/* The code that is to run, by a node that proposes it: the reply, or the action of a stopped run. */
+static struct rlm_gate_subject turn_subject(struct rlm_agent *agent)
 {
     const struct rlm_node *last = rlm_graph_current(agent->graph);
-    const struct rlm_node *reply = last_reply(agent->graph);
-    const struct rlm_past_gate *past =
-        agent->past && reply ? rlm_past_turn_gate(agent->past, reply->seq) : NULL;
-    struct rlm_gate_subject subject = {
-        .kind = RLM_GATE_EXEC_TURN, .agent = agent, .reply = reply, .shown = last->code};
-    bool asked = agent->run->flow->hooks.exec_turn && reply && last->code.len;
-    if (asked && agent->run->replay && rlm_replay_next(agent) &&
-        agent->turn_checked <= reply->seq) {
-        agent->turn_checked = (size_t)reply->seq + 1;
-        check(&subject, past, RLM_STR(""));
+    return (struct rlm_gate_subject){.kind = RLM_GATE_EXEC_TURN,
+                                     .agent = agent,
+                                     .reply = last_reply(agent->graph),
+                                     .shown = last->code};
+}
+
+void rlm_gate_check_turn(struct rlm_agent *agent)
+{
+    struct rlm_gate_subject subject = turn_subject(agent);
+    if (agent->run->flow->hooks.exec_turn && subject.reply && subject.shown.len &&
+        rlm_replay_next(agent) && agent->turn_checked <= subject.reply->seq) {
+        agent->turn_checked = (size_t)subject.reply->seq + 1;
+        check(&subject, agent->past ? rlm_past_turn_gate(agent->past, subject.reply->seq) : NULL,
+              RLM_STR(""));
     }
+}
+
+enum rlm_gate_decision rlm_gate_turn(struct rlm_agent *agent, rlm_str *ret_text)
+{
+    struct rlm_gate_subject subject = turn_subject(agent);
+    const struct rlm_node *last = rlm_graph_current(agent->graph);
+    if (agent->run->replay) {
+        rlm_gate_check_turn(agent);
+    }
+    const struct rlm_past_gate *past =
+        agent->past && subject.reply ? rlm_past_turn_gate(agent->past, subject.reply->seq) : NULL;
     if (past) {
         return by_record(past, last, ret_text);
     }
     *ret_text = last->code;
-    if (!asked || agent->run->replay) {
+    if (!agent->run->flow->hooks.exec_turn || !subject.reply || !last->code.len ||
+        agent->run->replay) {
         return RLM_DECISION_ALLOW;
     }
     if (!agent->gate) {
@@ -410,6 +455,26 @@ enum rlm_gate_decision rlm_gate_turn(struct rlm_agent *agent, rlm_str *ret_text)
     enum rlm_gate_decision decision = rlm_gate_decision(agent->gate, ret_text);
     *ret_text = decision == RLM_DECISION_ALLOW ? last->code : *ret_text;
     return decision;
+}
+
+/* ---- next_step ------------------------------------------------------------------------------- */
+
+bool rlm_gate_lets_step(struct rlm_agent *agent)
+{
+    if (!agent->run->flow->hooks.next_step || agent->run->replay ||
+        agent->let_step == agent->graph->nodes.len) {
+        return true;
+    }
+    struct rlm_gate_subject subject = {.kind = RLM_GATE_NEXT_STEP, .agent = agent};
+    if (!agent->step_gate && !rlm_gate_ask(&agent->step_gate, &subject)) {
+        return false;
+    }
+    if (!rlm_gate_is_answered(agent->step_gate)) {
+        return false;
+    }
+    rlm_gate_give_up(&agent->step_gate);
+    agent->let_step = agent->graph->nodes.len;
+    return true;
 }
 
 void rlm_gate_put_arguments(struct rlm_buf *out, const struct rlm_host_call *call)

@@ -16,7 +16,13 @@
 #include "flow/past.h"
 #include "flow/run.h"
 
-enum rlm_gate_kind { RLM_GATE_EXEC_TURN, RLM_GATE_MODEL_CALL, RLM_GATE_HOST_CALL };
+enum rlm_gate_kind {
+    RLM_GATE_EXEC_TURN,
+    RLM_GATE_MODEL_CALL,
+    RLM_GATE_HOST_CALL,
+    RLM_GATE_MESSAGES,  /* not journaled */
+    RLM_GATE_NEXT_STEP, /* the same */
+};
 
 /* What is asked of; texts are borrowed. */
 struct rlm_gate_subject {
@@ -26,6 +32,7 @@ struct rlm_gate_subject {
     const struct rlm_ask_options *of; /* model_call */
     int64_t ask;                      /* the same */
     const struct rlm_host_call *call; /* host_call */
+    bool final;                       /* messages: of the last turn */
     rlm_str shown;                    /* code, or JSON as the hook gets it */
 };
 
@@ -54,6 +61,10 @@ void rlm_gate_give_up(rlm_gate **slot);
 /* What becomes of the code of the last reply, by exec_turn, by the record of its answer, or because
  * nobody asks. NONE: it waits. `ret_text`: the code to run, or what the model is told of its rejection. */
 enum rlm_gate_decision rlm_gate_turn(struct rlm_agent *agent, rlm_str *ret_text);
+/* In a replay: the hook sees the code of the last reply, once. */
+void rlm_gate_check_turn(struct rlm_agent *agent);
+/* next_step lets the agent go on, or nobody asks. False: it waits, or is over. */
+bool rlm_gate_lets_step(struct rlm_agent *agent);
 /* In a replay: the hook sees the call; `recorded` is what was decided then (NULL: nobody was asked). */
 void rlm_gate_check_call(struct rlm_agent *agent,
                          const struct rlm_host_call *call,

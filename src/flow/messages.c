@@ -249,6 +249,79 @@ int rlm_messages_build(const struct rlm_agent *agent,
     return 0;
 }
 
+/* ---- as JSON --------------------------------------------------------------------------------- */
+
+static const char *const role_names[] = {
+    [RLM_SYSTEM] = "system",
+    [RLM_USER] = "user",
+    [RLM_ASSISTANT] = "assistant",
+};
+
+void rlm_messages_put(const struct rlm_messages *m, struct rlm_buf *out)
+{
+    struct rlm_json_writer w = {.buf = out};
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < m->count; i++) {
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "role", role_names[m->items[i].role]);
+        rlm_json_member_str(&w, "content", m->items[i].text);
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, ']');
+}
+
+static int parse_message(const rlm_json *object, size_t i, struct rlm_message *ret, rlm_error **err)
+{
+    rlm_str role = rlm_json_text(rlm_json_get(object, "role"), RLM_STR(""));
+    const rlm_json *content = rlm_json_get(object, "content");
+    for (int r = RLM_SYSTEM; r <= RLM_ASSISTANT; r++) {
+        if (rlm_str_is(role, role_names[r]) && (r != RLM_SYSTEM || i == 0) && content &&
+            content->type == RLM_JSON_STRING) {
+            *ret = (struct rlm_message){.role = (enum rlm_role)r, .text = content->text};
+            return 0;
+        }
+    }
+    return rlm_error_set(
+        err, RLM_E_INVAL,
+        "message %zu is none: it needs a \"role\" (\"system\" in front, then \"user\" "
+        "and \"assistant\") and a text as \"content\"",
+        i);
+}
+
+int rlm_messages_parse(rlm_str json,
+                       rlm_arena *arena,
+                       struct rlm_messages *ret_messages,
+                       rlm_error **err)
+{
+    const rlm_json *list;
+    rlm_str kept = rlm_arena_copy(arena, json);
+    if (!kept.ptr) {
+        return rlm_error_nomem(err);
+    }
+    int r = rlm_json_parse(arena, kept, &list, err);
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "the messages");
+    }
+    size_t n = list->type == RLM_JSON_ARRAY ? list->count : 0;
+    struct rlm_message *items = rlm_arena_alloc(arena, (n ? n : 1) * sizeof *items);
+    if (!items) {
+        return rlm_error_nomem(err);
+    }
+    *ret_messages = (struct rlm_messages){.items = items, .count = n};
+    bool asked = false;
+    for (size_t i = 0; i < n; i++) {
+        if ((r = parse_message(rlm_json_at(list, i), i, &items[i], err)) < 0) {
+            return r;
+        }
+        asked |= items[i].role == RLM_USER;
+        ret_messages->bytes += items[i].text.len;
+        ret_messages->turns_shown += items[i].role == RLM_ASSISTANT;
+    }
+    return asked ? 0
+                 : rlm_error_set(err, RLM_E_INVAL,
+                                 "the messages must be a list with one of the user's in it");
+}
+
 uint64_t rlm_message_hash(uint64_t hash, const struct rlm_message *m)
 {
     hash = (hash ^ (uint64_t)m->role) * 0x100000001b3u;

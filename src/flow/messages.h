@@ -26,6 +26,15 @@ int rlm_messages_build(const struct rlm_agent *agent,
                        struct rlm_messages *ret_messages,
                        rlm_error **err);
 
+/* As JSON: [{"role": "user", "content": TEXT}...]. */
+void rlm_messages_put(const struct rlm_messages *m, struct rlm_buf *out);
+/* The messages that such a text says. RLM_E_PARSE, RLM_E_INVAL (what no provider takes: another role, a
+ * system message that is not the first, none of the user's). */
+int rlm_messages_parse(rlm_str json,
+                       rlm_arena *arena,
+                       struct rlm_messages *ret_messages,
+                       rlm_error **err);
+
 /* A hash of what is sent, for comparing: of one message behind others, and of all. */
 uint64_t rlm_message_hash(uint64_t before, const struct rlm_message *m);
 uint64_t rlm_messages_hash(const struct rlm_messages *m);

@@ -21,6 +21,7 @@ enum rlm_gate_decision {
     RLM_DECISION_ALLOW,
     RLM_DECISION_REWRITE,
     RLM_DECISION_REJECT,
+    RLM_DECISION_SKIP, /* of exec_turn: nodes of the program stand in its place */
 };
 
 struct rlm_past_gate {

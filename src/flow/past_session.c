@@ -248,6 +248,7 @@ static enum rlm_gate_decision decision_of(const rlm_json *answer)
     rlm_str word = rlm_json_text(rlm_json_get(answer, "decision"), RLM_STR(""));
     return rlm_str_is(word, "allow")     ? RLM_DECISION_ALLOW
            : rlm_str_is(word, "rewrite") ? RLM_DECISION_REWRITE
+           : rlm_str_is(word, "skip")    ? RLM_DECISION_SKIP
                                          : RLM_DECISION_REJECT;
 }
 

@@ -328,6 +328,9 @@ static void put_gate_subject(struct rlm_json_writer *w, const struct rlm_gate_su
         rlm_json_member_int(w, "cell", subject->agent->cell);
         rlm_json_member_int(w, "call", subject->call->id);
         break;
+    case RLM_GATE_MESSAGES:
+    case RLM_GATE_NEXT_STEP:
+        break; /* not journaled */
     }
 }
 

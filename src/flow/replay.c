@@ -1,6 +1,7 @@
 #include "flow/replay.h"
 
 #include "flow/call.h"
+#include "flow/gate.h"
 #include "flow/messages.h"
 #include "flow/observe.h"
 #include "flow/restore.h"
@@ -210,7 +211,7 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
         rlm_run_fail(agent->run, err);
         return;
     }
-    if (ask && ask->messages != rlm_messages_hash(&messages)) {
+    if (ask && ask->messages && ask->messages != rlm_messages_hash(&messages)) {
         rlm_replay_diverge(
             agent,
             "the messages that the model is sent are not those of the recording, of which only a "
@@ -239,7 +240,7 @@ static bool is_from_outside(const struct rlm_node *node, bool resumed)
             return true;
         }
     }
-    return node->type == RLM_USER_QUERY ||
+    return node->type == RLM_USER_QUERY || rlm_node_is_by_program(node) ||
            (resumed && node->type == RLM_DONE_OUTPUT && rlm_str_is(node->reason, "max_iters"));
 }
 
@@ -283,11 +284,8 @@ static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
         wake_above(agent);
         return true;
     }
-    rlm_autofree char *reason = rlm_strndup(was->reason.ptr, was->reason.len);
-    if (reason) {
-        agent->parked = false;
-        rlm_agent_finish(agent, reason, was->result, was->output, was->content);
-    }
+    agent->parked = false;
+    rlm_agent_finish_with(agent, was);
     return true;
 }
 
@@ -525,6 +523,9 @@ bool rlm_replay_step(struct rlm_agent *agent)
     const struct rlm_node *was = rlm_replay_next(agent);
     if (agent->cell_open || !was || !is_from_outside(was, replay_of(agent)->past->drives.len > 1)) {
         return false;
+    }
+    if (rlm_node_is_by_program(was) && rlm_graph_current(agent->graph)->type == RLM_LLM_OUTPUT) {
+        rlm_gate_check_turn(agent);
     }
     if (was->type == RLM_DONE_OUTPUT) {
         return take_end(agent, was);

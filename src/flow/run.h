@@ -73,6 +73,8 @@ struct rlm_agent {
     enum rlm_slot slot;
     struct rlm_ask *ask;
     rlm_gate *gate;      /* exec_turn's on the code of the last reply */
+    rlm_gate *step_gate; /* next_step's */
+    size_t let_step;     /* nodes after which next_step has let it go on */
     int open_gates;      /* of the agent, its asks and its calls: not answered */
     const char *refused; /* see struct rlm_account */
     bool last_affordable;
@@ -220,6 +222,8 @@ bool rlm_agent_append(struct rlm_agent *agent, const struct rlm_node *node);
  * its calls and session, then the done_output. */
 void rlm_agent_finish(
     struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
+/* The same with a done_output that holds all of this. */
+void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done);
 /* Ends it as "failed". */
 void rlm_agent_fail(struct rlm_agent *agent, rlm_str message);
 /* With the answer that done() was given; `output`: what the cell had printed. */
@@ -241,6 +245,10 @@ static inline bool rlm_agent_finished(const struct rlm_agent *agent)
 {
     return agent->state == RLM_AGENT_FINISHED;
 }
+
+/* ---- append.c ---- */
+/* rlm_run_append has put it there. */
+bool rlm_node_is_by_program(const struct rlm_node *node);
 
 /* ---- cell.c ---- */
 /* Its model is being asked: opens its session meanwhile, if a slot is free. */
