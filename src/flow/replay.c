@@ -417,14 +417,16 @@ cells_in(const struct rlm_past *past, int64_t session, const struct rlm_past_cel
 }
 
 /* A cell that the recording ran in another session than the one before: that had been made new, or some
- * cells had run again in it. */
+ * cells had run again in it. The replay's own goes on if it is there still (an answer ends it) and holds
+ * the same cells. */
 static bool change_session(struct rlm_agent *agent, const struct rlm_past_cell *cell)
 {
     const struct rlm_past_session *to = rlm_past_session_of(agent->past, cell->session);
     int64_t from = agent->recorded_session;
     agent->recorded_session = cell->session;
     if (!from || from == cell->session || !to ||
-        (to->restored.len && to->restored.len == cells_in(agent->past, from, cell))) {
+        (agent->session && to->restored.len &&
+         to->restored.len == cells_in(agent->past, from, cell))) {
         return true;
     }
     if (agent->session) {
