@@ -443,6 +443,55 @@ RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop,
                                        const struct rlm_subprocess_options *options,
                                        rlm_runtime **ret_runtime,
                                        rlm_error **err);
+/* Sessions over byte streams that the embedding program provides: at the far end of each runs the worker,
+ * wherever the program has started it (rlm_worker_text), and speaks docs/protocol.md. */
+typedef struct rlm_stream rlm_stream; /* of one session, from `connect` until `closed` */
+
+/* What a stream is for; borrowed until `connect` returns. */
+struct rlm_stream_session {
+    const char *agent_id;
+    int depth;
+    const char *working_directory; /* NULL: none was asked for */
+};
+
+/* The callbacks come on the loop, and not inside calls of rlm_stream_...; they may call these, and else
+ * nothing of this header. */
+struct rlm_stream_options {
+    size_t size;
+    const char *name;              /* NULL: "stream"; what runs and messages call the runtime */
+    const char *effects;           /* what code can do to the world: "none", or NULL: "outside" */
+    const char *killed;            /* how a kill reads: NULL: "its worker was killed" */
+    const char *working_directory; /* handed to `connect`; NULL: none */
+    bool passes_descriptors; /* `to_fd` is a Unix socket of this machine: big inputs go as files */
+    /* A session begins: answered, at once or later, by rlm_stream_connected or rlm_stream_fail. The
+     * session's time limit for opening runs meanwhile. */
+    void (*connect)(void *arg, rlm_stream *stream, const struct rlm_stream_session *session);
+    /* The worker shall end at once, whatever it does. The descriptors are closed after it. May be NULL. */
+    void (*kill)(void *arg, rlm_stream *stream);
+    /* The session is over and the descriptors are closed: the last that is heard of the stream. May be NULL. */
+    void (*closed)(void *arg, rlm_stream *stream);
+    void *arg;
+};
+
+#define RLM_STREAM_OPTIONS_INIT                   \
+    {                                             \
+        .size = sizeof(struct rlm_stream_options) \
+    }
+
+/* RLM_E_INVAL, RLM_E_NOMEM. */
+RLM_API int rlm_runtime_new_stream(rlm_loop *loop,
+                                   const struct rlm_stream_options *options,
+                                   rlm_runtime **ret_runtime,
+                                   rlm_error **err);
+/* From `from_fd` comes what the worker says, `to_fd` takes what it is told: sockets or pipes, or one
+ * socket that is both. They are the stream's from now on, and are closed by it in every case. */
+RLM_API void rlm_stream_connected(rlm_stream *stream, int from_fd, int to_fd);
+/* There is no worker for it; the session's opening fails with this text. */
+RLM_API void rlm_stream_fail(rlm_stream *stream, struct rlm_str why);
+/* The worker's program: Python 3.8 or newer, the standard library. Run it in a module of its own that has
+ * `protocol = (RFD, WFD)`, the descriptors it hears and speaks on, and it serves one session. */
+RLM_API struct rlm_str rlm_worker_text(void);
+
 /* No session may be open. NULL allowed. */
 RLM_API void rlm_runtime_free(rlm_runtime *r);
 

@@ -115,6 +115,8 @@ int rlm_agent_open_session(struct rlm_agent *agent,
     if (r == 0) {
         struct rlm_session_options options = {
             .blobs = run->blobs,
+            .agent_id = agent->graph->agent_id,
+            .depth = agent->graph->depth,
             .open_json = rlm_buf_str(&buf),
             .input_blobs = names.ids.items,
             .exec_timeout_ms = (uint64_t)run->flow->limits.exec_timeout_ms,

@@ -1,8 +1,8 @@
 #include "runtime/child.h"
 
 #include "base/error.h"
-#include "base/vec.h"
 #include "runtime/frame.h"
+#include "runtime/sender.h"
 #include "runtime/stub.h"
 
 #include <errno.h>
@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_QUEUE_BYTES = 8 << 20, /* a worker that does not read gets no more than this */
     MAX_DRAIN_BYTES = 8 << 20, /* taken in after its end: others may hold its pipe */
     MAX_SAID_BYTES = 16 * 1024,
     SHOWN_SAID_BYTES = 2000,
@@ -28,11 +27,6 @@ enum {
     "sys.version_info<(3,8) and sys.exit(\"Python 3.8 or newer is needed; %s is %s\"" \
     "%(sys.executable,sys.version.split()[0]));"
 
-struct passed_fd {
-    size_t at; /* goes with the byte at this place of the queue */
-    int fd;
-};
-
 struct child {
     struct rlm_transport transport; /* first: a transport is cast to its child */
     rlm_process *process;
@@ -45,13 +39,10 @@ struct child {
     rlm_watch *to_watch;
     rlm_watch *from_watch;
     bool attached;
-    bool eof;    /* nothing more comes */
-    bool broken; /* nothing more can be sent */
+    bool eof; /* nothing more comes */
     rlm_timer *eof_timer;
 
-    struct rlm_buf queue;
-    size_t queue_sent;
-    RLM_VEC(struct passed_fd) fds;
+    struct rlm_sender sender;
 
     int said_fd;
     rlm_watch *said_watch;
@@ -72,140 +63,41 @@ static struct child *child_of(struct rlm_transport *t)
 static void watch(struct child *c)
 {
     bool listens = c->attached && !c->exited;
-    bool writes = c->queue.len > c->queue_sent && !c->broken;
+    bool writes = rlm_sender_waits(&c->sender);
     rlm_watch_set(c->from_watch, listens && !c->eof ? RLM_READABLE : 0);
     rlm_watch_set(c->to_watch,
-                  (listens && !c->broken ? RLM_READABLE : 0) | (writes ? RLM_WRITABLE : 0));
+                  (listens && !c->sender.broken ? RLM_READABLE : 0) | (writes ? RLM_WRITABLE : 0));
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* What the kernel takes at once: a number of bytes, 0 if none; negative: an errno. */
-static ssize_t send_some(struct child *c, const char *bytes, size_t len, int fd)
-{
-    union {
-        char bytes[CMSG_SPACE(sizeof(int))];
-        struct cmsghdr align;
-    } control = {0};
-    struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = len};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
-    if (fd >= 0) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(head), &fd, sizeof fd);
-    }
-    ssize_t n;
-    do {
-        n = fd >= 0 ? sendmsg(c->to_fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
-                    : send(c->to_fd, bytes, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        return errno == EAGAIN || errno == ENOBUFS ? 0 : -errno;
-    }
-    return n;
-}
-
 /* It gets a moment to end by itself. */
 static void lose(struct child *c)
 {
-    c->broken = true;
+    c->sender.broken = true;
     if (!c->eof && !c->exited) {
         rlm_timer_set(c->eof_timer, EXIT_AFTER_EOF_MS);
     }
-}
-
-static void drop_queue(struct child *c)
-{
-    for (size_t i = 0; i < c->fds.len; i++) {
-        close(c->fds.items[i].fd);
-    }
-    c->fds.len = 0;
-    c->queue_sent = 0;
-    rlm_buf_deinit(&c->queue);
-}
-
-static int enqueue(struct child *c, const char *bytes, size_t len, int fd, rlm_error **err)
-{
-    if (fd >= 0) {
-        struct passed_fd *p = rlm_vec_push(&c->fds);
-        if (!p) {
-            close(fd);
-            return rlm_error_nomem(err);
-        }
-        *p = (struct passed_fd){.at = c->queue.len, .fd = fd};
-    }
-    if (rlm_buf_add(&c->queue, bytes, len) < 0) {
-        int r = rlm_buf_check(&c->queue, err);
-        c->broken = true; /* the stream has lost a piece */
-        drop_queue(c);
-        return r == RLM_E_LIMIT ? rlm_error_set(err, r, "%d MiB wait for it and it does not read",
-                                                MAX_QUEUE_BYTES >> 20)
-                                : r;
-    }
-    watch(c);
-    return 0;
 }
 
 static int
 child_send(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err)
 {
     struct child *c = child_of(t);
-    ssize_t n = 0;
-    if (!c->broken && c->queue.len == 0) {
-        n = send_some(c, bytes, len, fd);
-        if (n < 0) {
-            lose(c);
-        }
+    bool was_broken = c->sender.broken;
+    int r = rlm_sender_send(&c->sender, bytes, len, fd, err);
+    if (c->sender.broken && !was_broken) {
+        lose(c);
     }
-    if (c->broken || (size_t)n == len) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return n < 0 && n != -EPIPE && n != -ECONNRESET
-                   ? rlm_error_set_errno(err, RLM_E_IO, (int)-n, "sending to the worker")
-                   : 0;
+    if (rlm_sender_waits(&c->sender)) {
+        watch(c);
     }
-    if (n > 0 && fd >= 0) {
-        close(fd);
-        fd = -1;
-    }
-    return enqueue(c, (const char *)bytes + n, len - (size_t)n, fd, err);
+    return r;
 }
 
 static size_t child_queued(const struct rlm_transport *t)
 {
-    const struct child *c = (const struct child *)t;
-    return c->queue.len - c->queue_sent;
-}
-
-/* A descriptor goes with the first byte of what follows it, and ends what can be sent before it. */
-static void flush_queue(struct child *c)
-{
-    while (c->queue_sent < c->queue.len && !c->broken) {
-        bool passes = c->fds.len && c->fds.items[0].at == c->queue_sent;
-        size_t next = passes ? 1 : 0;
-        size_t end = c->fds.len > next ? c->fds.items[next].at : c->queue.len;
-        ssize_t n = send_some(c, c->queue.ptr + c->queue_sent, end - c->queue_sent,
-                              passes ? c->fds.items[0].fd : -1);
-        if (n == 0) {
-            return;
-        }
-        if (n < 0) {
-            lose(c);
-            break;
-        }
-        if (passes) {
-            close(c->fds.items[0].fd);
-            rlm_vec_remove(&c->fds, 0);
-        }
-        c->queue_sent += (size_t)n;
-    }
-    drop_queue(c);
-    c->queue = RLM_BUF(MAX_QUEUE_BYTES);
+    return rlm_sender_queued(&((const struct child *)t)->sender);
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */
@@ -338,10 +230,13 @@ static void hung_up(void *arg)
 static void told(void *arg, int events)
 {
     struct child *c = arg;
-    if (events & RLM_WRITABLE && c->queue.len > c->queue_sent) {
-        flush_queue(c);
+    if (events & RLM_WRITABLE && rlm_sender_waits(&c->sender)) {
+        rlm_sender_flush(&c->sender);
+        if (c->sender.broken) {
+            lose(c);
+        }
         watch(c);
-        if (c->queue.len == 0 && c->attached) {
+        if (rlm_sender_queued(&c->sender) == 0 && c->attached) {
             /* Its end can wait for the next turn: the session may free us in here. */
             c->transport.events->drained(c->transport.arg);
             return;
@@ -406,8 +301,7 @@ static void child_free(struct rlm_transport *t)
     close_end(c->from_fd);
     rlm_timer_free(c->eof_timer);
     rlm_defer_free(c->drain);
-    drop_queue(c);
-    free(c->fds.items);
+    rlm_sender_deinit(&c->sender);
     rlm_buf_deinit(&c->said);
     free(c);
 }
@@ -454,7 +348,7 @@ static int connect_ends(struct child *c, rlm_loop *loop, struct far_ends *far, r
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return rlm_error_set_errno(err, RLM_E_IO, errno, "making a socket pair");
     }
-    c->to_fd = pair[0];
+    c->to_fd = c->sender.fd = pair[0];
     far->in = pair[1];
     int r = make_pipe(&c->from_fd, &far->out, err);
     if (r == 0) {
@@ -515,7 +409,7 @@ int rlm_child_start(rlm_loop *loop,
     c->spare_ended = options->spare_ended;
     c->arg = options->arg;
     c->to_fd = c->from_fd = c->said_fd = -1;
-    c->queue = RLM_BUF(MAX_QUEUE_BYTES);
+    c->sender = RLM_SENDER_INIT;
     c->said = RLM_BUF(2 * MAX_SAID_BYTES);
     struct far_ends far = {-1, -1, -1};
     int r = connect_ends(c, loop, &far, err);

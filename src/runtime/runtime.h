@@ -31,6 +31,8 @@ enum {
 /* What an agent's session starts with; copied or used before rlm_session_open returns. */
 struct rlm_session_options {
     rlm_blobs *blobs;               /* of the run; the session holds a reference */
+    const char *agent_id;           /* whose session it is; NULL: not told */
+    int depth;                      /* of that agent */
     rlm_str open_json;              /* the payload of `open` (docs/protocol.md) */
     const char *const *input_blobs; /* ids of the blobs the inputs name, NULL-terminated */
     const char *working_directory;  /* NULL: the runtime's */
@@ -150,10 +152,12 @@ struct rlm_transport_ops {
      * (RLM_E_LIMIT). A broken connection is no error here: `ended` tells. */
     int (*send)(struct rlm_transport *t, const void *bytes, size_t len, int fd, rlm_error **err);
     bool passes_descriptors;
-    size_t (*queued)(const struct rlm_transport *t);  /* bytes not yet taken by the kernel */
-    int64_t (*cpu_ms)(const struct rlm_transport *t); /* CPU time of the far side; -1: unknown */
-    void (*kill)(struct rlm_transport *t);            /* all of it, at once; `ended` follows */
-    void (*free)(struct rlm_transport *t);            /* kills what is left; no event comes */
+    const char *killed; /* how a kill reads to people; NULL: "its worker was killed" */
+    size_t (*queued)(const struct rlm_transport *t); /* bytes not yet taken by the kernel */
+    int64_t (*cpu_ms)(
+        const struct rlm_transport *t);    /* CPU time of the far side; -1 or NULL: unknown */
+    void (*kill)(struct rlm_transport *t); /* all of it, at once; `ended` follows */
+    void (*free)(struct rlm_transport *t); /* kills what is left; no event comes */
 };
 struct rlm_transport {
     const struct rlm_transport_ops *ops;

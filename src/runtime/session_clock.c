@@ -165,6 +165,11 @@ static void sample_cpu(rlm_session *s, uint64_t now_us)
     c->cpu_due_us = now_us + wait_ms * 1000;
 }
 
+static const char *killed(const rlm_session *s)
+{
+    return s->transport->ops->killed ? s->transport->ops->killed : "its worker was killed";
+}
+
 static void kill_cell(rlm_session *s)
 {
     char grace[32], limit[32];
@@ -174,14 +179,13 @@ static void kill_cell(rlm_session *s)
         bool is_exec = clock[0] == 'e';
         session_duration(is_exec ? s->exec_timeout_ms : s->cpu_time_ms, limit);
         session_die(s, clock,
-                    "the cell %s (%s: %s) and did not end within %s of being interrupted; its "
-                    "worker was killed",
-                    is_exec ? "ran too long" : "used more than its CPU time", clock, limit, grace);
+                    "the cell %s (%s: %s) and did not end within %s of being interrupted; %s",
+                    is_exec ? "ran too long" : "used more than its CPU time", clock, limit, grace,
+                    killed(s));
         return;
     }
-    session_die(s, "killed",
-                "the cell did not end within %s of being interrupted (%s); its worker was killed",
-                grace, s->interrupt_reason);
+    session_die(s, "killed", "the cell did not end within %s of being interrupted (%s); %s", grace,
+                s->interrupt_reason, killed(s));
 }
 
 static bool passed(uint64_t due_us, uint64_t now_us)
@@ -205,9 +209,8 @@ void session_clock_fired(void *arg)
         c->kill_due_us = 0;
         kill_cell(s);
     } else if (passed(c->stall_due_us, now_us)) {
-        session_die(s, "killed",
-                    "the worker took nothing for %s of what is being sent to it; it was killed",
-                    session_duration(RLM_SESSION_STALL_MS, limit));
+        session_die(s, "killed", "the worker took nothing for %s of what is being sent to it; %s",
+                    session_duration(RLM_SESSION_STALL_MS, limit), killed(s));
     } else if (passed(c->unwind_due_us, now_us)) {
         c->unwind_due_us = 0;
         session_interrupt(s, "done", NULL, RLM_STR("the answer was accepted; the cell is over"),
