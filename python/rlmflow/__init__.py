@@ -7,6 +7,7 @@ import atexit as _atexit
 
 from . import _engine
 from .clients import *  # noqa: F401,F403
+from .events import *  # noqa: F401,F403
 from .flow import *  # noqa: F401,F403
 from .graph import *  # noqa: F401,F403
 from .nodes import *  # noqa: F401,F403

@@ -2,16 +2,21 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, List, Optional
 
 from . import _engine
 from .clients import text_of
+from .events import event_from_dict
+from .graph import Graph
+from .nodes import DoneOutput, Node, node_from_json
 from .values import from_json, to_json
 
-HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS, HOOK_ALL_EVENTS = 1, 2, 4, 8, 16
+HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS = 1, 2, 4, 8
+HOOK_ALL_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 16, 32, 64
 
-# Of enum rlm_code: failures of a client that the engine tries again.
+# Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
 E_TIMEOUT, E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -11, -13, -15, -16, -2
 _RETRIED = {"RateLimitError": E_RATE_LIMIT, "InternalServerError": E_SERVER, "APIConnectionError": E_UNREACHABLE,
             "RemoteProtocolError": E_UNREACHABLE, "ConnectError": E_UNREACHABLE, "ReadError": E_UNREACHABLE}
@@ -30,18 +35,51 @@ def _code_of(error: BaseException) -> int:
     return E_INVAL
 
 
-class Drive:
-    """One run: takes the engine's requests as they come and answers each in a task or a thread of the pool."""
+class Turn:
+    """The code of one reply, while the flow's `exec_turn` has it."""
 
-    def __init__(self, run: "_engine.Run", *, clients: list, tools: list, pool: Any,
-                 exec_turn: Callable, on_event: Callable):
-        self.run = run
+    def __init__(self, answer: Any, code: str, replay: bool):
+        self.answer, self.code, self.replay = answer, code, replay
+        self.observed: Optional[asyncio.Future] = None
+        self.step: Any = None  # the question of next_step behind the observation
+
+    async def run(self, code: str) -> Node:
+        """Has the engine run the code; the node that it observes."""
+        if self.observed is not None:
+            raise RuntimeError("exec_turn runs the code of a turn once")
+        self.observed = asyncio.get_running_loop().create_future()
+        self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
+        return await self.observed
+
+    def observe(self, node: Node) -> None:
+        if self.observed is not None and not self.observed.done():
+            self.observed.set_result(node)
+
+
+class Drive:
+    """One run: takes the engine's requests as they come and answers each in a task or a thread of the pool.
+
+    `may_step(agent_id)`, if given, decides whether an agent goes on after a node; one that does not is held
+    until `release`."""
+
+    def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list, pool: Any,
+                 on_event: Optional[Callable] = None, may_step: Optional[Callable] = None):
+        self.flow, self.run = flow, run
         self.clients, self.tools, self.pool = clients, tools, pool
-        self.exec_turn, self.on_event = exec_turn, on_event
+        self.watch, self.may_step = on_event, may_step
         self.loop = asyncio.get_running_loop()
-        self.ended = self.loop.create_future()
+        self.ended: asyncio.Future = self.loop.create_future()
         self.tasks: Dict[Any, asyncio.Task] = {}
+        self.turns: Dict[str, Turn] = {}
+        self.held: Dict[str, Any] = {}
+        self._root: Optional[Graph] = None
         self.loop.add_reader(run.fileno(), self.take)
+
+    @property
+    def root(self) -> Graph:
+        if self._root is None:
+            self._root = Graph(self.run.graph(), self)
+        return self._root
 
     async def wait(self) -> None:
         """Until the run has ended. Cancelled, it stops the run where it is and waits for that."""
@@ -52,9 +90,12 @@ class Drive:
             await self.ended
             raise
         finally:
-            self.loop.remove_reader(self.run.fileno())
-            for task in self.tasks.values():
-                task.cancel()
+            self.close()
+
+    def close(self) -> None:
+        self.loop.remove_reader(self.run.fileno())
+        for task in list(self.tasks.values()):
+            task.cancel()
 
     def take(self) -> None:
         for kind, *rest in self.run.take():
@@ -64,6 +105,25 @@ class Drive:
         task = self.loop.create_task(coroutine)
         self.tasks[answer] = task
         task.add_done_callback(lambda _: self.tasks.pop(answer, None))
+
+    def release(self) -> None:
+        """Lets all agents that are held go on."""
+        held, self.held = self.held, {}
+        for answer in held.values():
+            answer.decide("allow", None, "")
+
+    def append(self, agent_id: str, node: Node) -> None:
+        """Puts a node at the end of an agent's trajectory, while it waits for a gate, and fills in what the
+        graph knows of it."""
+        made = node_from_json(self.run.append(agent_id, node_for_engine(node)))
+        node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
+
+    def fail(self, agent_id: str, message: str) -> None:
+        """Ends an agent as failed."""
+        try:
+            self.append(agent_id, DoneOutput(reason="failed", content=message))
+        except (LookupError, ValueError, BlockingIOError):
+            pass  # it has ended meanwhile
 
     # Requests.
 
@@ -77,7 +137,28 @@ class Drive:
             task.cancel()
 
     def on_event(self, line: str) -> None:
-        self.on_event(json.loads(line))
+        event = event_from_dict(json.loads(line), self.root)
+        if event.node is not None and event.node.terminal and event.agent_id in self.turns:
+            self.turns[event.agent_id].observe(event.node)
+        if self.watch is not None:
+            self.watch(event)
+
+    def on_next_step(self, answer: Any, agent_id: str) -> None:
+        turn = self.turns.get(agent_id)
+        if turn is not None and turn.observed is not None and not turn.observed.done():
+            node = self.root[agent_id].current()
+            if node.type in ("exec_output", "error_output"):
+                turn.step = answer
+                turn.observe(node)
+                return
+        self.step(answer, agent_id)
+
+    def step(self, answer: Any, agent_id: str) -> None:
+        if self.may_step is None or self.may_step(agent_id):
+            answer.decide("allow", None, "")
+        else:
+            self.held[agent_id] = answer
+            self.watch(None)  # it may have been the last to be held
 
     def on_chat(self, answer: Any, index: int, messages: list, max_tokens: int, agent_id: str, turn: int) -> None:
         asked = self.clients[index]
@@ -96,6 +177,8 @@ class Drive:
     def on_tool(self, answer: Any, index: int, arguments: str, agent_id: str) -> None:
         tool = self.tools[index]
         kwargs = from_json(arguments)
+        if tool.takes_directory:
+            kwargs["working_directory"] = self.flow.runtime.working_directory
         if tool.metadata.is_async:
             self.start(answer, self.tool_async(answer, tool, kwargs))
         else:
@@ -108,7 +191,51 @@ class Drive:
             answer.fail(describe(e))
 
     def on_exec_turn(self, answer: Any, agent_id: str, code: str, replay: bool) -> None:
-        self.start(answer, self.exec_turn(answer, agent_id, code, replay))
+        self.start(answer, self.exec_turn(Turn(answer, code, replay), agent_id))
+
+    async def exec_turn(self, turn: Turn, agent_id: str) -> None:
+        self.turns[agent_id] = turn
+        graph = self.root[agent_id]
+        try:
+            node = self.flow.exec_turn(graph, turn.code, replay=turn.replay)
+            node = await node if inspect.isawaitable(node) else node
+            if not isinstance(node, Node):
+                raise TypeError(f"exec_turn returned {type(node).__name__}; it must return the node that it appended "
+                                "or that super().exec_turn(...) returned")
+            current = graph.current()
+            if node.id != current.id and not current.terminal and not turn.replay:
+                self.append(agent_id, node)
+        except Exception as e:
+            self.fail(agent_id, f"exec_turn raised {describe(e)}")
+        finally:
+            del self.turns[agent_id]
+        if turn.observed is None:
+            turn.answer.decide("skip", None, "")
+        if turn.step is not None:
+            self.step(turn.step, agent_id)
+
+    def on_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
+        self.start(answer, self.make_messages(answer, agent_id, messages, final))
+
+    async def make_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
+        graph = self.root[agent_id]
+        graph._messages = json.loads(messages)
+        try:
+            made = self.flow.messages(graph, force_final=final)
+            made = await made if inspect.isawaitable(made) else made
+            answer.decide("rewrite", None, json.dumps(made))
+        except Exception as e:
+            answer.decide("reject", None, f"messages raised {describe(e)}")
+
+    def agents(self) -> List[str]:
+        return [g.agent_id for g in self.root.walk()]
+
+
+def node_for_engine(node: Node) -> dict:
+    members = node.to_dict()
+    if "metadata" in members:
+        members["metadata"] = to_json(members["metadata"])
+    return {k: v for k, v in members.items() if isinstance(v, str)}
 
 
 def chat_in_thread(answer: Any, asked: Any, messages: list, max_tokens: int) -> None:

@@ -7,9 +7,10 @@ import os
 from typing import Any, Dict, List, Optional
 
 from . import _engine
-from ._drive import Drive
+from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from .clients import Asked, UNKNOWN_PRICE, _EngineClient
 from .graph import Graph
+from .nodes import Node, UserQuery
 from .runtimes import Runtime, SubprocessRuntime
 from .tools import Tool
 from .values import to_json
@@ -81,16 +82,63 @@ class Flow:
                   _RESTORE["auto"])
         return await self._drive(run, clients, tools)
 
+    # What subclasses may override.
+
+    async def exec_turn(self, graph: Graph, code: str, *, replay: bool = False) -> Node:
+        """Runs the code of a reply in the agent's session and returns the node that was observed.
+
+        Override it to look at code before it runs: call `await super().exec_turn(graph, code, replay=replay)` with
+        this or other code, or append a node of your own with `append_node` and return it: then nothing runs.
+        It may take as long as it likes; no clock of the run stands against it."""
+        turn = graph._drive.turns[graph.agent_id] if graph._drive else None
+        if turn is None:
+            raise RuntimeError("exec_turn runs in a run, for the agent whose turn it is")
+        return await turn.run(code)
+
+    def append_node(self, graph: Graph, node: "Node | str") -> Node:
+        """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is for
+        `exec_turn` and for a run that is held."""
+        node = UserQuery(content=node) if isinstance(node, str) else node
+        if not node.id:
+            if graph._drive is None:
+                raise RuntimeError("append_node is for a graph whose run goes on")
+            graph._drive.append(graph.agent_id, node)
+        return node
+
+    def messages(self, graph: Graph, *, force_final: bool = False) -> list:
+        """The messages that the agent's model is sent: dicts of "role" and "content". `force_final`: it is the
+        agent's last turn. Override it, also as `async def`, to send others."""
+        messages = list(graph._messages or ())
+        prompt = self.build_system_prompt(graph)
+        if prompt is not None and messages and messages[0]["role"] == "system":
+            messages[0] = {"role": "system", "content": prompt}
+        return messages
+
+    def build_system_prompt(self, graph: Graph) -> Optional[str]:
+        """The system prompt of an agent; None: the engine's own, or `system_prompt`."""
+        return None
+
+    def _is_overridden(self, name: str) -> bool:
+        return getattr(type(self), name) is not getattr(Flow, name)
+
+    def _hooks(self) -> int:
+        hooks = 0
+        if self._is_overridden("exec_turn"):
+            hooks |= HOOK_EXEC_TURN | HOOK_NEXT_STEP | HOOK_EVENTS
+        if self._is_overridden("messages") or self._is_overridden("build_system_prompt"):
+            hooks |= HOOK_MESSAGES
+        return hooks
+
     async def _drive(self, run: Any, clients: list, tools: list) -> str:
         with concurrent.futures.ThreadPoolExecutor(self.workers or 8, "rlmflow") as pool:
-            await Drive(run, clients=clients, tools=tools, pool=pool, exec_turn=None, on_event=None).wait()
+            await Drive(self, run, clients=clients, tools=tools, pool=pool).wait()
         outcome = run.outcome()
         if outcome["reason"] != "answered":
             look = run.graph()
             raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
         return outcome["answer"]
 
-    def _new_run(self) -> tuple:
+    def _new_run(self, hooks: int = 0) -> tuple:
         clients, models = [], []
         for name, client in {**self.llm_clients, "default": self.llm}.items():
             engine = client._model if isinstance(client, _EngineClient) else None
@@ -101,7 +149,7 @@ class Flow:
         tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
         run = _engine.Run(models=[models[i] for i in order], tools=[t.for_engine() for t in tools],
                           limits=self._limits(), runtime=self.runtime._engine_runtime(),
-                          system_prompt=self.system_prompt, hooks=0, child_model=None)
+                          system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)
         return run, [clients[i] for i in order], tools
 
     def _limits(self) -> dict:

@@ -18,8 +18,9 @@ class Graph:
     """One agent of a run; `children` are those that it launched. A look at a run that goes on shows what is
     there at that moment."""
 
-    def __init__(self, _look):
-        self._look = _look
+    def __init__(self, _look, _drive=None):
+        self._look, self._drive = _look, _drive
+        self._messages: Optional[list] = None
         self._info = _look.info()
         self._nodes: List[Node] = []
 
@@ -48,7 +49,7 @@ class Graph:
     @property
     def children(self) -> Dict[str, "Graph"]:
         """Agent id to graph, in order of creation."""
-        return {g.agent_id: g for g in map(Graph, self._look.children())}
+        return {g.agent_id: g for g in (Graph(look, self._drive) for look in self._look.children())}
 
     def current(self) -> Optional[Node]:
         nodes = self.nodes
@@ -96,7 +97,7 @@ class Graph:
         look = self._look.agent(agent_id)
         if look is None:
             raise KeyError(agent_id)
-        return Graph(look)
+        return Graph(look, self._drive)
 
     def __contains__(self, agent_id: str) -> bool:
         return self._look.agent(agent_id) is not None

@@ -226,7 +226,7 @@ static PyObject *answer_fail(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* decide("allow" | "rewrite" | "reject" | "postpone", who, text): of a gate */
+/* decide("allow" | "rewrite" | "reject" | "skip" | "postpone", who, text): of a gate */
 static PyObject *answer_decide(PyObject *self, PyObject *args)
 {
     const char *what, *who;
@@ -243,6 +243,8 @@ static PyObject *answer_decide(PyObject *self, PyObject *args)
             rlm_gate_allow(a->gate, who);
         } else if (strcmp(what, "rewrite") == 0) {
             rlm_gate_rewrite(a->gate, who, text);
+        } else if (strcmp(what, "skip") == 0) {
+            rlm_gate_skip(a->gate, who);
         } else if (strcmp(what, "postpone") == 0) {
             rlm_gate_postpone(a->gate, text.ptr);
         } else {

@@ -191,6 +191,13 @@ static PyObject *to_python(struct request *r)
             result = tuple_of("host_call", answer,
                               Py_BuildValue("(sOOO)", r->agent_id, name, text, replay));
             break;
+        case REQUEST_MESSAGES:
+            result =
+                tuple_of("messages", answer, Py_BuildValue("(sOO)", r->agent_id, text, replay));
+            break;
+        case REQUEST_NEXT_STEP:
+            result = tuple_of("next_step", answer, Py_BuildValue("(s)", r->agent_id));
+            break;
         default:
             result = tuple_of("cancel", answer, PyTuple_New(0));
             break;

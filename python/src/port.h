@@ -16,6 +16,8 @@ enum request_kind {
     REQUEST_EXEC_TURN,  /* ("exec_turn", answer, agent_id, code, replay) */
     REQUEST_MODEL_CALL, /* ("model_call", answer, agent_id, call) */
     REQUEST_HOST_CALL,  /* ("host_call", answer, agent_id, name, arguments, replay) */
+    REQUEST_MESSAGES,   /* ("messages", answer, agent_id, messages, final) */
+    REQUEST_NEXT_STEP,  /* ("next_step", answer, agent_id) */
     REQUEST_CANCEL,     /* ("cancel", answer): nobody waits for that answer any more */
     REQUEST_EVENT,      /* ("event", text): a line of JSON, as `rlmflow run --json` prints it */
     REQUEST_ENDED,      /* ("ended",) */
@@ -39,7 +41,7 @@ struct request {
     char agent_id[256];
     char *name, *text;
     size_t name_len, text_len;
-    bool replay;
+    bool replay; /* of messages: final */
 };
 
 typedef struct port port;

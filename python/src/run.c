@@ -2,6 +2,7 @@
  * tools and clients that the Flow had when the run began, and a port (port.h) for what it asks of
  * Python. */
 #include "answer.h"
+#include "node.h"
 #include "objects.h"
 #include "text.h"
 
@@ -14,6 +15,8 @@ enum hook {
     HOOK_HOST_CALL = 4,
     HOOK_EVENTS = 8,      /* tell of each change of the graph */
     HOOK_ALL_EVENTS = 16, /* and of states, pieces of replies and notices */
+    HOOK_NEXT_STEP = 32,
+    HOOK_MESSAGES = 64,
 };
 
 /* What a model or tool that Python answers for belongs to. */
@@ -140,6 +143,17 @@ static void on_host_call(void *arg,
                          bool replay)
 {
     put_gate(arg, REQUEST_HOST_CALL, gate, g, name, arguments_json, replay);
+}
+
+static void
+on_messages(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str messages_json, bool final)
+{
+    put_gate(arg, REQUEST_MESSAGES, gate, g, no_name, messages_json, final);
+}
+
+static void on_next_step(void *arg, rlm_gate *gate, rlm_graph *g)
+{
+    put_gate(arg, REQUEST_NEXT_STEP, gate, g, no_name, no_name, false);
 }
 
 static void on_event(void *arg, rlm_run *run, const struct rlm_event *event)
@@ -296,6 +310,8 @@ make_flow(struct run_object *self, PyObject *models, struct rlm_flow_options *o,
         hooks.exec_turn = self->hooks & HOOK_EXEC_TURN ? on_exec_turn : NULL;
         hooks.model_call = self->hooks & HOOK_MODEL_CALL ? on_model_call : NULL;
         hooks.host_call = self->hooks & HOOK_HOST_CALL ? on_host_call : NULL;
+        hooks.messages = self->hooks & HOOK_MESSAGES ? on_messages : NULL;
+        hooks.next_step = self->hooks & HOOK_NEXT_STEP ? on_next_step : NULL;
         engine_enter();
         r = rlm_flow_set_hooks(self->flow, &hooks, &err);
         engine_leave();
@@ -560,6 +576,46 @@ static PyObject *run_terminate(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *run_is_held(PyObject *object, PyObject *none)
+{
+    (void)none;
+    struct run_object *self = (struct run_object *)object;
+    if (check_begun(self) < 0) {
+        return NULL;
+    }
+    engine_enter();
+    bool held = rlm_run_is_held(self->run);
+    engine_leave();
+    return PyBool_FromLong(held);
+}
+
+/* append(agent_id, node) -> the appended node's JSON text */
+static PyObject *run_append(PyObject *object, PyObject *args)
+{
+    struct run_object *self = (struct run_object *)object;
+    const char *agent_id;
+    PyObject *dict;
+    struct node_of_python node;
+    if (!PyArg_ParseTuple(args, "sO", &agent_id, &dict) || check_begun(self) < 0 ||
+        node_from_python(dict, &node) < 0) {
+        return NULL;
+    }
+    const struct rlm_node *kept = NULL;
+    rlm_error *err = NULL;
+    engine_enter();
+    int r = rlm_run_append(self->run, agent_id, &node.node, &kept, &err);
+    char *json =
+        r == 0 ? rlm_node_json(rlm_graph_agent(rlm_run_graph(self->run), agent_id), kept) : NULL;
+    engine_leave();
+    Py_DECREF(node.keep);
+    if (r < 0) {
+        return raise_error(err);
+    }
+    PyObject *result = json ? text_to_python(json, strlen(json)) : PyErr_NoMemory();
+    free(json);
+    return result;
+}
+
 static PyObject *run_outcome(PyObject *object, PyObject *none)
 {
     (void)none;
@@ -605,6 +661,9 @@ static PyMethodDef methods[] = {
     {"take", run_take, METH_NOARGS, "The requests that have come."},
     {"stop", run_stop, METH_NOARGS, "Stops it where it is; \"ended\" follows."},
     {"terminate", run_terminate, METH_VARARGS, "terminate(agent_id or None): ends an agent."},
+    {"is_held", run_is_held, METH_NOARGS, "Every unfinished agent waits for a gate."},
+    {"append", run_append, METH_VARARGS,
+     "append(agent_id, node): at a gate of exec_turn or next_step; the node's JSON text."},
     {"outcome", run_outcome, METH_NOARGS, "Answer, reason, message, usage, path."},
     {"graph", run_graph, METH_NOARGS, "The root, or None while the inputs are taken in."},
     {NULL, NULL, 0, NULL},

@@ -1,0 +1,118 @@
+"""What subclasses of Flow override: exec_turn, messages, build_system_prompt."""
+import asyncio
+
+import pytest
+import rlmflow
+from test_flow import Replies, block
+
+TWO = block("x = 1\nprint('one', x)"), block("done(f'x is {x}')")
+
+
+def test_exec_turn_of_the_users_document(runtime, monkeypatch):
+    class ReviewingFlow(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            if not replay and "rm -rf" in code and input(f"run? {code}\n> ") != "y":
+                node = rlmflow.ErrorOutput(
+                    content="rejected by reviewer",
+                    output="rejected by reviewer",
+                    error="rejected",
+                )
+                self.append_node(graph, node)
+                return node
+            return await super().exec_turn(graph, code, replay=replay)
+
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "n")
+    client = Replies(block("# rm -rf\nprint('ran')"), block("done('gave up')"))
+    assert ReviewingFlow(client, runtime=runtime).run("q") == "gave up"
+    assert asked == ["run? # rm -rf\nprint('ran')\n> "]
+    assert client.asked[1][-1]["content"].startswith("rejected by reviewer")
+    monkeypatch.setattr("builtins.input", lambda prompt: "y")
+    client = Replies(block("# rm -rf\nprint('ran')"), block("done('did')"))
+    assert ReviewingFlow(client, runtime=runtime).run("q") == "did"
+    assert client.asked[1][-1]["content"].startswith("ran")
+
+
+def test_exec_turn_gets_what_was_observed_before_the_agent_goes_on(runtime):
+    seen = []
+
+    class Watching(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            node = await super().exec_turn(graph, code.replace("'one'", "'uno'"), replay=replay)
+            await asyncio.sleep(0.01)
+            seen.append((graph.agent_id, node.type, node.output, [n.type for n in graph.nodes][-1]))
+            return node
+
+    client = Replies(*TWO)
+    assert Watching(client, runtime=runtime).run("q") == "x is 1"
+    assert seen == [("root", "exec_output", "uno 1\n", "exec_output"),
+                    ("root", "done_output", "", "done_output")]
+    assert "Your code was changed before it ran" in client.asked[1][-1]["content"]
+
+
+def test_a_node_that_exec_turn_returns_is_appended_once(runtime):
+    class Answering(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            if "print" in code:
+                return rlmflow.ExecOutput(content="made up", output="made up")
+            return rlmflow.DoneOutput(result="my own")
+
+    client = Replies(*TWO)
+    assert Answering(client, runtime=runtime).run("q") == "my own"
+    assert client.asked[1][-1]["content"].startswith("made up")
+
+
+@pytest.mark.parametrize("what, told", [
+    ("raise KeyError('x')", "exec_turn raised KeyError: 'x'"),
+    ("return None", "exec_turn raised TypeError: exec_turn returned NoneType; it must return the node"),
+    ("await super(F, self).exec_turn(graph, code)\n  return await super(F, self).exec_turn(graph, code)",
+     "exec_turn raised RuntimeError: exec_turn runs the code of a turn once"),
+])
+def test_an_exec_turn_that_is_wrong_fails_its_agent(what, told, runtime):
+    space = {"rlmflow": rlmflow}
+    exec("class F(rlmflow.Flow):\n async def exec_turn(self, graph, code, *, replay=False):\n  " + what, space)
+    with pytest.raises(rlmflow.RunEnded) as e:
+        space["F"](Replies(*TWO), runtime=runtime).run("q")
+    assert e.value.reason == "failed" and told in e.value.message
+
+
+def test_exec_turn_of_each_child_has_its_own_graph(runtime):
+    agents = []
+
+    class Tree:
+        def chat(self, messages):
+            if "child task" in messages[1]["content"]:
+                return block("done('c')")
+            return block("done(str(await launch_subagents([{'query': 'child task'}] * 3)))")
+
+    class Watching(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            agents.append((graph.agent_id, graph.depth))
+            return await super().exec_turn(graph, code, replay=replay)
+
+    assert Watching(Tree(), runtime=runtime).run("q") == "['c', 'c', 'c']"
+    assert sorted(agents) == [("root", 0), ("root.child0", 1), ("root.child1", 1), ("root.child2", 1)]
+
+
+def test_messages_and_the_system_prompt_can_be_made_anew(runtime):
+    class Terse(rlmflow.Flow):
+        def build_system_prompt(self, graph):
+            return f"You are {graph.agent_id}."
+
+        async def messages(self, graph, *, force_final=False):
+            messages = super().messages(graph, force_final=force_final)
+            return [*messages, {"role": "user", "content": f"final: {force_final}"}]
+
+    client = Replies(*TWO)
+    assert Terse(client, runtime=runtime, max_iters=2).run("q") == "x is 1"
+    assert client.asked[0][0] == {"role": "system", "content": "You are root."}
+    assert [m[-1]["content"] for m in client.asked] == ["final: False", "final: True"]
+
+
+def test_messages_that_raise_fail_the_agent(runtime):
+    class Broken(rlmflow.Flow):
+        def messages(self, graph, *, force_final=False):
+            return 1 / 0
+
+    with pytest.raises(rlmflow.RunEnded, match="messages raised ZeroDivisionError"):
+        Broken(Replies(*TWO), runtime=runtime).run("q")
