@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import warnings
 from typing import Any, Callable, Dict, List, Optional
 
 from . import _engine
@@ -15,6 +16,8 @@ from .values import from_json, to_json
 
 HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS = 1, 2, 4, 8
 HOOK_ALL_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 16, 32, 64
+
+TURNS_END_S = 10
 
 # Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
 E_TIMEOUT, E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -11, -13, -15, -16, -2
@@ -85,12 +88,21 @@ class Drive:
         """Until the run has ended. Cancelled, it stops the run where it is and waits for that."""
         try:
             await asyncio.shield(self.ended)
+            await self.finish_turns()
         except asyncio.CancelledError:
             self.run.stop()
             await self.ended
             raise
         finally:
             self.close()
+
+    async def finish_turns(self) -> None:
+        """Lets the overrides that have what was observed come to their end."""
+        tasks = [self.tasks[t.answer] for t in self.turns.values() if t.answer in self.tasks]
+        if tasks:
+            late = (await asyncio.wait(tasks, timeout=TURNS_END_S))[1]
+            if late:
+                warnings.warn(f"exec_turn has not returned {TURNS_END_S} s after the end of the run; it is cancelled")
 
     def close(self) -> None:
         self.loop.remove_reader(self.run.fileno())

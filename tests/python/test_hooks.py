@@ -46,7 +46,7 @@ def test_exec_turn_gets_what_was_observed_before_the_agent_goes_on(runtime):
     client = Replies(*TWO)
     assert Watching(client, runtime=runtime).run("q") == "x is 1"
     assert seen == [("root", "exec_output", "uno 1\n", "exec_output"),
-                    ("root", "done_output", "", "done_output")]
+                    ("root", "done_output", "", "done_output")], seen
     assert "Your code was changed before it ran" in client.asked[1][-1]["content"]
 
 
