@@ -6,7 +6,7 @@ BUILD := build
 FUZZ_SECONDS := 60
 TORTURE_STEP := 1
 SOAK_RUNS := 200
-BENCHES := version exec journal streams engine
+BENCHES := version exec journal streams engine fanout restore
 MESON_OPTIONS :=
 PREFIX := /usr/local
 
@@ -40,6 +40,7 @@ check:
 bench: build
 	@ninja -C $(BUILD) $(BENCHES:%=bench/bench_%) bench/bench_waves
 	@for b in $(BENCHES); do echo "== $$b"; $(BUILD)/bench/bench_$$b || exit 1; done
+	@echo "== resume"; python3 bench/resume.py $(BUILD)
 	@echo "== waves"; python3 bench/waves.py $(BUILD)
 	@echo "== inputs"; python3 bench/inputs.py $(BUILD) 256
 

@@ -29,6 +29,47 @@ struct times {
 
 static const char *python = "/usr/bin/python3";
 
+/* CPU that this process's children have used so far, in clock ticks; how many there are. */
+static long long children_ticks(int *ret_n)
+{
+    char path[64];
+    long long sum = 0;
+    int pid;
+    snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+    FILE *list = fopen(path, "r");
+    *ret_n = 0;
+    while (list && fscanf(list, "%d", &pid) == 1) {
+        long long user = 0, system = 0;
+        snprintf(path, sizeof path, "/proc/%d/stat", pid);
+        FILE *stat = fopen(path, "r");
+        if (stat && fscanf(stat, "%*d (%*[^)]) %*c%*d%*d%*d%*d%*d%*d%*d%*d%*d%*d%lld%lld", &user,
+                           &system) == 2) {
+            sum += user + system;
+            ++*ret_n;
+        }
+        if (stat) {
+            fclose(stat);
+        }
+    }
+    if (list) {
+        fclose(list);
+    }
+    return sum;
+}
+
+/* Until that many workers have been started ahead and have nothing more to do. */
+static void settle_workers(rlm_loop *loop, int workers)
+{
+    enum { CALM_MS = 500 };
+    long long before, now = -1;
+    int n;
+    do {
+        before = now;
+        settle(loop, CALM_MS);
+        now = children_ticks(&n);
+    } while (n < workers || now != before);
+}
+
 static void check(rlm_run *run, int children)
 {
     char expected[16];
@@ -132,7 +173,7 @@ static void compare(int children, int delay_ms, bool ahead, int rounds)
                 }
                 journal = scratch_path();
             }
-            settle(loop, ahead ? 5000 : 100);
+            settle_workers(loop, s.spare);
             measure(flow, way, journal, children, &all[way], i);
         }
         scratch_remove();

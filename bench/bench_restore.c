@@ -1,8 +1,8 @@
 /* Restore of a session: the same cells straight in a session, in a run, and again in a resumed run.
  *
- * A run of one agent (scripted model without latency, a journal in TMPDIR) runs N cells and is stopped in
- * the one behind them; then it is resumed with RLM_RESTORE_REPLAY. Timed is, by the clock of the worker, from
- * a cell before the N to one behind them: in a session that gets these cells and nothing else, in the
+ * A run of one agent (scripted model without latency, a journal in TMPDIR) runs N cells, and is stopped
+ * in a later one; then it is resumed with RLM_RESTORE_REPLAY. Timed is, by the clock of the worker, from a
+ * cell before the N to one behind them: in a session that gets these cells and nothing else, in the
  * run, and in the restored session. In turns, medians; speeds are ratios, more is better. Beside that:
  * when the session was back where it had been, from the call that resumes the run, the reading of its
  * journal and the start of a worker included.
@@ -190,15 +190,17 @@ static void compare(const char *what, const char *code, int n, int rounds)
     rlm_error *err = NULL;
     struct rlm_flow_options f = RLM_FLOW_OPTIONS_INIT;
     char script[1024];
+    /* The cell that awaits stands by itself: the first of a session loads asyncio. */
     snprintf(script, sizeof script,
              "@reply turn=1\n```repl\n%s\n```\n"
              "@reply turn=0 delay=60m\nnever\n"
              "@reply turn=2-%d\n```repl\n%s\n```\n"
-             "@reply\n```repl\n%s\nawait llm_query(\"wait\")\n```\n",
-             first_cell, n + 1, code, last_cell);
+             "@reply turn=%d\n```repl\n%s\n```\n"
+             "@reply\n```repl\nawait llm_query(\"wait\")\n```\n",
+             first_cell, n + 1, code, n + 2, last_cell);
     f.model = scripted(loop, script);
     f.runtime = runtime;
-    f.limits.max_iters = n + 3;
+    f.limits.max_iters = n + 4;
     if (rlm_flow_new(loop, &f, &flow, &err)) {
         fail(err);
     }
