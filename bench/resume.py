@@ -59,9 +59,9 @@ def record(name, text):
     """Makes the run and cuts it. Returns its path and how long each of its cells took, in ms."""
     script, run = work / f"{name}.script", work / f"{name}.rlm"
     script.write_text(text)
-    subprocess.run([rlmflow, "run", "go", "--model", f"script:{script}", "-o", run, "--quiet", "--workers", "64",
-                    "--max-iters", str(NODES), "--max-agents", str(NODES), "--python", "/usr/bin/python3"],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([rlmflow, "run", "go", "--model", f"script:{script}", "-o", run, "--quiet",
+                    "--workers", "64", "--max-iters", str(NODES), "--max-agents", str(NODES),
+                    "--python", "/usr/bin/python3"], check=True, stdout=subprocess.DEVNULL)
     journal = Journal(run)
     nodes = journal.all("node")
     end = next(i for i in range(NODES - 1, len(nodes)) if nodes[i]["type"] == "exec_output")
@@ -81,14 +81,16 @@ def resume(run, took, mode):
     copy = shutil.copytree(run, work / "again.rlm")
     cut_at = (run / "journal").stat().st_size
     start_us = time.time() * 1e6
-    subprocess.run([rlmflow, "resume", copy, "--restore", mode, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([rlmflow, "resume", copy, "--restore", mode, "--quiet"], check=True,
+                   stdout=subprocess.DEVNULL)
     new = [r for r in Journal(copy).records if r.end > cut_at]
     shutil.rmtree(copy)
-    first = {kind: min(r["t"] for r in new if (r.get("type") or r.kind) in types) for kind, types in STEPS.items()}
+    first = {step: min(r["t"] for r in new if (r.get("type") or r.kind) in kinds)
+             for step, kinds in STEPS.items()}
     again = [(r["agent"], cell) for r in new if r.kind == "session_opened" for cell in r["restored"]]
     # The last cell of an agent may have been under way: it had not ended.
     had_taken = sum(took[agent][cell - 1] for agent, cell in again if cell <= len(took.get(agent, [])))
-    return *((first[kind] - start_us) / 1000 for kind in STEPS), len(again), had_taken
+    return *((first[step] - start_us) / 1000 for step in STEPS), len(again), had_taken
 
 
 def view(run):
@@ -106,8 +108,8 @@ try:
         for i, mode in enumerate(MODES, 1):
             built, node, reply, end, again, had_taken = (statistics.median(column)
                                                          for column in zip(*(r[i] for r in rounds)))
-            print(f"  --restore {mode:6}: built after {built:.0f} ms, first new node {node:.0f} ms, reply {reply:.0f} ms, "
-                  f"end of a cell {end:.0f} ms; {again:.0f} cells ran again, which had taken {had_taken:.0f} ms",
-                  flush=True)
+            print(f"  --restore {mode:6}: built after {built:.0f} ms, first new node {node:.0f} ms, reply "
+                  f"{reply:.0f} ms, end of a cell {end:.0f} ms; {again:.0f} cells ran again, which had taken "
+                  f"{had_taken:.0f} ms", flush=True)
 finally:
     shutil.rmtree(work)
