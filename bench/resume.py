@@ -95,7 +95,7 @@ def resume(run, took, mode):
 
 def view(run):
     start = time.perf_counter()
-    subprocess.run([rlmflow, "view", run], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([rlmflow, "view", run], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
