@@ -204,7 +204,10 @@ static void turn_now(rlm_run *run)
 {
     let_go(run);
     rlm_asks_send(run);
-    while (run->ready.len && !run->stopping) {
+    /* With `sync` a second round would act on records of the first that are not on disk yet. */
+    bool again = true;
+    while (again && run->ready.len && !run->stopping) {
+        again = !run->sync || !run->journal;
         __typeof__(run->ready) ready = run->ready;
         memset(&run->ready, 0, sizeof run->ready);
         for (size_t i = 0; i < ready.len; i++) {

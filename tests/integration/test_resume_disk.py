@@ -68,6 +68,13 @@ class Disk:
         return (copy / "journal").stat().st_size
 
 
+def logging_syncs(build_dir, run_rlmflow, log):
+    """The environment in which the program writes that log."""
+    sanitizer = run_rlmflow.__self__.environment()["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
+    return {"LD_PRELOAD": build_dir / "tests" / "tools" / "libsync_log.so", "RLM_SYNC_LOG": log,
+            "ASAN_OPTIONS": sanitizer}
+
+
 @pytest.fixture(params=[("--sync",), ()], ids=["sync", "default"])
 def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
     """A run that has ended, and what was durable when."""
@@ -79,9 +86,7 @@ def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
                                                 "ignore_max_tokens": True})
     server.set_rules(rules)
     args, path = command(server, "--input", corpus, *request.param)
-    sanitizer = run_rlmflow.__self__.environment()["ASAN_OPTIONS"] + ":verify_asan_link_order=0"
-    done = run_rlmflow(*args, env={"LD_PRELOAD": build_dir / "tests" / "tools" / "libsync_log.so",
-                                   "RLM_SYNC_LOG": log, "ASAN_OPTIONS": sanitizer})
+    done = run_rlmflow(*args, env=logging_syncs(build_dir, run_rlmflow, log))
     assert done.stdout == ANSWER + "\n", done.stderr
     return Disk(path, log)
 
@@ -142,11 +147,35 @@ def test_a_torn_page_behind_the_last_sync_is_reported_and_cut(disk, resumer, tmp
     resumer.each(at, syncs if TORTURE else [n for n in syncs if n % 4 == 1])
 
 
+@pytest.mark.replayed("recorded", "its cells look at what is durable")
+def test_with_sync_nothing_is_sent_or_run_before_its_record_is_durable(
+        build_dir, server, command, run_rlmflow, look, tmp_path):
+    args, path = command(server, "--sync")
+    log, sent = tmp_path / "syncs", []
+    durable = (f"import os\nat = 'file %d ' % os.stat({str(path / 'journal')!r}).st_ino\n"
+               f"size = max((int(l.split()[2]) for l in open({str(log)!r}) if l.startswith(at)), default=0)\n")
+
+    def reply(request):
+        known = {}
+        exec(durable, known)  # what the cells find out, when the request is here
+        sent.append(known["size"])
+        return durable + ("print(size)" if len(sent) < 3 else "done(str(size))")
+
+    server.set_rules(mind({"go": reply}))
+    run = look(run_rlmflow(*args, env=logging_syncs(build_dir, run_rlmflow, log)), path)
+    started = [*map(int, run.seen()), int(run.answer)]
+    journal = Journal(path)
+    for sizes, kind in ((sent, "reserve"), (started, "cell_started")):
+        ends = [r.end for r in journal.all(kind)]
+        assert len(ends) == 3 and all(size >= end for size, end in zip(sizes, ends)), (kind, sizes, ends)
+
+
 DAMAGE = {"gone": lambda path: path.unlink(), "empty": lambda path: os.truncate(path, 0),
           "half": lambda path: os.truncate(path, path.stat().st_size // 2),
           "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size))}
 
 
+@pytest.mark.replayed("never", "blobs of the copies are damaged")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damage, run_rlmflow):
     """Each is missed, by name, wherever its text is read; the run goes on from before the record."""
