@@ -107,7 +107,7 @@ static int drive_began(struct rlm_past_reading *r, const rlm_json *record, rlm_e
     }
     *limits = (struct rlm_limits)RLM_LIMITS_INIT;
     rlm_record_get_limits(rlm_json_get(record, "options"), limits);
-    r->began_us = rlm_past_number(record, "t");
+    r->began_us = r->last_us = rlm_past_number(record, "t");
     r->earlier_ms = rlm_past_number(record, "elapsed_ms");
     r->still_ms = 0;
     return 0;
@@ -175,6 +175,9 @@ static int take(struct rlm_past_reading *r,
     case RLM_RECORD_EDIT:
         edit(r, record);
         return 0;
+    case RLM_RECORD_RUN_ENDED:
+        r->still_ms = rlm_json_int(rlm_json_get(record, "still_ms"), r->still_ms);
+        return 0;
     default:
         return r->is_undone ? 0 : rlm_past_read_session(r, kind, record, err);
     }
@@ -190,6 +193,7 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
     if (result == 0) {
         rlm_str id = rlm_json_text(rlm_json_get(record, "agent"), RLM_STR(""));
         r->is_undone = rlm_undone_has(&r->undone, id, offset);
+        rlm_past_saw(r, rlm_past_number(record, "t"));
         result = take(r, kind, payload, record, err);
     }
     return result < 0 ? rlm_error_wrap(err, result, "the record at byte %lld", (long long)offset)
@@ -201,18 +205,19 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
 /* A reply that became a node is settled by it. */
 static int find_lost_asks(struct rlm_past_reading *r, rlm_error **err)
 {
-    int64_t last_us = r->gate_us > r->began_us ? r->gate_us : r->began_us;
     for (rlm_graph *g = r->past->root; g; g = rlm_graph_next(r->past->root, g)) {
         for (size_t i = 0; i < g->nodes.len; i++) {
             const struct rlm_node *node = g->nodes.items[i];
             struct ask_key key;
-            last_us = node->time_us > last_us ? node->time_us : last_us;
+            if (node->type != RLM_USER_QUERY) { /* a task may be put behind a run that has ended */
+                rlm_past_saw(r, node->time_us);
+            }
             if (node->type == RLM_LLM_OUTPUT) {
                 rlm_map_remove(&r->asks, ask_key(node->call_id, &key));
             }
         }
     }
-    int64_t ran_ms = (last_us - r->began_us) / (SECOND_US / 1000) - r->still_ms;
+    int64_t ran_ms = (r->last_us - r->began_us) / (SECOND_US / 1000) - r->still_ms;
     r->past->elapsed_ms = r->earlier_ms + (ran_ms > 0 ? ran_ms : 0);
     size_t pos = 0;
     void *value;

@@ -16,15 +16,21 @@ struct rlm_past_reading {
     struct rlm_undone_list undone;
     bool is_undone;     /* what the record says of its agent */
     int64_t began_us;   /* the drive under way */
+    int64_t last_us;    /* the last that is known of it */
     int64_t earlier_ms; /* of the drives before it */
     int64_t still_ms;   /* in which all agents of this drive waited for gates */
-    int64_t gate_us;    /* the last question or answer */
     size_t n_turns;     /* of all agents */
 };
 
 static inline int64_t rlm_past_number(const rlm_json *record, const char *key)
 {
     return rlm_json_int(rlm_json_get(record, key), 0);
+}
+
+/* The run was still under way at that time. */
+static inline void rlm_past_saw(struct rlm_past_reading *r, int64_t time_us)
+{
+    r->last_us = time_us > r->last_us ? time_us : r->last_us;
 }
 
 /* past_load.c: the past of the agent that a record names; made when it is the first. */

@@ -260,7 +260,7 @@ gate(struct rlm_past_reading *r, struct rlm_past *past, const rlm_json *record, 
     struct rlm_past_gate said = {0};
     int64_t asked_us = rlm_past_number(rlm_json_get(record, "asked"), "t");
     int64_t t = answer ? rlm_past_number(answer, "t") : asked_us;
-    r->gate_us = t > r->gate_us ? t : r->gate_us;
+    rlm_past_saw(r, t);
     r->still_ms = rlm_past_number(record, "still_ms");
     if (answer) {
         said.decision = decision_of(answer);

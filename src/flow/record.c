@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Members of the records that flow writes (the others: graph/record.h):
+/* Members of the records that flow writes (the others: graph/record.h). Each has "t", when it was written
+ * (microseconds since 1970), which runs of the first days of format 1 have in RESUMED alone.
  *
  * SESSION_OPENED {"agent", "session", "seed", "effects", "restored": [cells of earlier
  *                sessions that run again in it], "ready": {...as the worker said}}
@@ -33,9 +34,9 @@
  *                "answer": {"t", "who", "decision": "allow", "rewrite" or "reject", "text": the code that
  *                ran instead, or what was said}. A question that waits has a record without an answer; the
  *                one with its answer then has no "shown"
- * RESUMED        {"version", "t", "elapsed_ms": of earlier drives, "options": {...}}
+ * RESUMED        {"version", "elapsed_ms": of earlier drives, "options": {...}}
  * BLOB           {"id", "type", "size", "chars", "max_char"}
- * RUN_ENDED      {"reason", "message", "agents", "usage": {...of the whole tree}}
+ * RUN_ENDED      {"reason", "message", "still_ms": as in GATE, "agents", "usage": {...of the whole tree}}
  */
 
 enum { RECORD_MAX = RLM_RECORD_MAX_BYTES };
@@ -61,6 +62,7 @@ static struct rlm_json_writer begin(struct rlm_buf *buf, const struct rlm_agent 
     if (agent) {
         rlm_json_member_text(&w, "agent", agent->graph->agent_id);
     }
+    rlm_json_member_int(&w, "t", rlm_wall_us());
     return w;
 }
 
@@ -443,7 +445,6 @@ int rlm_record_resumed(rlm_run *run)
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, NULL);
     rlm_json_member_text(&w, "version", RLM_VERSION);
-    rlm_json_member_int(&w, "t", rlm_wall_us());
     rlm_json_member_int(&w, "elapsed_ms", run->earlier_ms);
     rlm_json_member_raw(&w, "options", rlm_str_of(options));
     rlm_json_end(&w, '}');
@@ -469,6 +470,7 @@ int rlm_record_end(rlm_run *run)
     struct rlm_json_writer w = begin(&buf, NULL);
     rlm_json_member_text(&w, "reason", run->reason);
     rlm_json_member_text(&w, "message", run->message);
+    rlm_json_member_int(&w, "still_ms", rlm_run_still_ms(run));
     struct rlm_usage usage = rlm_graph_usage(run->root, true);
     rlm_json_member_int(&w, "agents", (int64_t)rlm_graph_agent_count(run->root));
     rlm_json_key(&w, "usage");

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+import records
 from journal import Journal, cut
 from runs import command, go, look, mind  # noqa: F401
 from test_resume import Resumer, bought, boundaries, resumer  # noqa: F401
@@ -146,3 +147,33 @@ def test_max_time_is_one_over_all_drives(go, resumer, tmp_path):
     elapsed = Journal(copy).one("resumed")["elapsed_ms"]
     assert 1500 <= elapsed, elapsed
     assert json.dumps(run.ends) == '{"root": "answered"}'
+
+
+def long_ago(path, end, seconds, **members):
+    """As if the run had begun a day ago and ended, with that record, these seconds after its last node."""
+    kept = records.read(path)[:end]
+    for _, found in kept:
+        if "t" in found:
+            found["t"] -= 86400 * 10**6
+    last = max(m["t"] for k, m in kept if k == "node")
+    kept[-1][1].update(members, t=last + int(seconds * 1e6))
+    records.write(path, kept)
+    return last - kept[0][1]["t"]
+
+
+def test_the_time_of_a_drive_counts_to_its_last_record(go, resumer):
+    """A stop in the middle of a cell that had run for half a minute: its call is the last that is known."""
+    cells = ["print(await llm_query('slow'))", "done('1')"]
+    whole = go(mind({"go": cells}))
+    place = next(i for i, r in enumerate(Journal(whole.path).records) if r.kind == "settle")
+    before_us = long_ago(whole.path, place + 1, 30)
+    resumer.resume(whole.path, rules=mind({"go": cells}))
+    assert Journal(whole.path).one("resumed")["elapsed_ms"] == (before_us + 30 * 10**6) // 1000
+
+
+@pytest.mark.parametrize("members, counted", [({"still_ms": 29000}, 1), ({}, 30)])
+def test_the_wait_for_an_approval_is_not_counted_to_the_end_of_a_drive(go, resumer, members, counted):
+    whole = go(mind({"go": ["print(1)", "done('1')"]}), "--max-iters", "1")
+    before_us = long_ago(whole.path, None, 30, **members)
+    resumer.resume(whole.path, "--max-iters", "5", rules=mind({"go": ["print(1)", "done('1')"]}))
+    assert Journal(whole.path).one("resumed")["elapsed_ms"] == (before_us + counted * 10**6) // 1000
