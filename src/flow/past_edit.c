@@ -60,15 +60,17 @@ int rlm_undone_read(const char *path, struct rlm_undone_list *undone, rlm_error 
                          : rlm_error_nomem(err);
 }
 
+bool rlm_undone_covers(const struct rlm_undone *u, rlm_str agent_id, int64_t offset)
+{
+    bool same =
+        u->tree ? rlm_agent_is_within(agent_id, u->agent_id) : rlm_str_eq(agent_id, u->agent_id);
+    return same && offset > u->from && offset < u->end;
+}
+
 bool rlm_undone_has(const struct rlm_undone_list *undone, rlm_str agent_id, int64_t offset)
 {
     for (size_t i = 0; i < undone->list.len; i++) {
-        const struct rlm_undone *u = &undone->list.items[i];
-        bool same = rlm_str_eq(agent_id, u->agent_id);
-        bool below = u->tree && agent_id.len > u->agent_id.len &&
-                     memcmp(agent_id.ptr, u->agent_id.ptr, u->agent_id.len) == 0 &&
-                     agent_id.ptr[u->agent_id.len] == '.';
-        if ((same || below) && offset > u->from && offset < u->end) {
+        if (rlm_undone_covers(&undone->list.items[i], agent_id, offset)) {
             return true;
         }
     }

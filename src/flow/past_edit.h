@@ -24,6 +24,7 @@ struct rlm_undone_list {
 int rlm_undone_read(const char *path, struct rlm_undone_list *undone, rlm_error **err);
 /* Whether what the record at `offset` says of its agent was undone later. */
 bool rlm_undone_has(const struct rlm_undone_list *undone, rlm_str agent_id, int64_t offset);
+bool rlm_undone_covers(const struct rlm_undone *undone, rlm_str agent_id, int64_t offset);
 void rlm_undone_deinit(struct rlm_undone_list *undone);
 
 /* An EDIT of the agent's nodes: its cells move with their exec_actions, that of a removed one is left

@@ -27,7 +27,9 @@ struct look {
     const char *blobs; /* the directory of large texts */
     char *agent;       /* of the root; NULL: no RUN record came yet */
     bool only_head;
-    char *done; /* why the root ended; NULL or empty: it has not */
+    struct rlm_map children; /* ids of the agents below the root */
+    int64_t n_nodes;         /* of the root */
+    char *done;              /* why the root ended; NULL or empty: it has not */
     char *last; /* why the last drive ended; NULL or empty: it was killed, or goes on */
 };
 
@@ -111,18 +113,72 @@ static bool is_root(const struct look *l, const rlm_json *record)
     return rlm_str_is(rlm_json_text(rlm_json_get(record, "agent"), RLM_STR("")), l->agent);
 }
 
-static int take_node(struct look *l, const rlm_json *record, rlm_error **err)
+/* The members of a node, as they stand in NODE and in some of EDIT; `is_last`: it ends the root's
+ * trajectory. */
+static int take_node(struct look *l, const rlm_json *record, bool is_last, rlm_error **err)
 {
     const rlm_json *usage = rlm_json_get(record, "usage");
     if (usage) {
         add_usage(l, usage);
     }
-    if (!is_root(l, record)) {
+    if (!is_last) {
         return 0;
     }
     rlm_str type = rlm_json_text(rlm_json_get(record, "type"), RLM_STR(""));
     rlm_str reason = rlm_json_text(rlm_json_get(record, "reason"), RLM_STR(""));
     return copy_text(&l->done, rlm_str_is(type, "done_output") ? reason : RLM_STR(""), err);
+}
+
+static int take_child(struct look *l, const rlm_json *record, rlm_error **err)
+{
+    rlm_str parent = rlm_json_text(rlm_json_get(record, "parent"), RLM_STR(""));
+    rlm_str name = rlm_json_text(rlm_json_get(record, "name"), RLM_STR(""));
+    rlm_str id = rlm_arena_printf(l->scratch, "%.*s.%.*s", RLM_FMT(parent), RLM_FMT(name));
+    return id.ptr && rlm_map_set(&l->children, id, l) == 0 ? 0 : rlm_error_nomem(err);
+}
+
+/* An agent goes with all below it. */
+static void drop_child(struct look *l, rlm_str child)
+{
+    size_t pos = 0;
+    rlm_str id;
+    void *value;
+    while (rlm_map_next(&l->children, &pos, &id, &value)) {
+        if (rlm_agent_is_within(id, child)) {
+            rlm_map_remove(&l->children, id);
+        }
+    }
+}
+
+/* Whether the root has ended can change only where its last node does. */
+static int take_edit(struct look *l, const rlm_json *record, rlm_error **err)
+{
+    rlm_str edit = rlm_json_text(rlm_json_get(record, "edit"), RLM_STR(""));
+    const rlm_json *gone = rlm_json_get(record, "children");
+    bool insert = rlm_str_is(edit, "insert"), replace = rlm_str_is(edit, "replace");
+    bool remove = rlm_str_is(edit, "remove"), rewind = rlm_str_is(edit, "rewind");
+    int64_t end = l->n_nodes, index = rlm_json_int(rlm_json_get(record, "index"), end - 1);
+    for (size_t i = 0; i < (rlm_json_is(gone, RLM_JSON_ARRAY) ? gone->count : 0); i++) {
+        drop_child(l, rlm_json_text(rlm_json_at(gone, i), RLM_STR("")));
+    }
+    if (rlm_str_is(edit, "remove_child")) {
+        drop_child(l, rlm_json_text(rlm_json_get(record, "child"), RLM_STR("")));
+        return 0;
+    }
+    if (!is_root(l, record)) {
+        return insert || replace ? take_node(l, record, false, err) : 0;
+    }
+    free(rlm_steal(&l->last));
+    if (insert || replace) {
+        l->n_nodes += insert;
+        return take_node(l, record, index == l->n_nodes - 1, err);
+    }
+    bool reopen = rlm_str_is(edit, "reopen");
+    if (reopen || (remove && index == end - 1) || (rewind && index < end)) {
+        free(rlm_steal(&l->done));
+    }
+    l->n_nodes = rewind ? index : end - (reopen || remove);
+    return 0;
 }
 
 static int take_end(struct look *l, const rlm_json *record, rlm_error **err)
@@ -137,17 +193,12 @@ take_record(struct look *l, enum rlm_record_kind kind, const rlm_json *record, r
     case RLM_RECORD_RUN:
         return l->agent ? 0 : take_run(l, record, err);
     case RLM_RECORD_CHILD:
-        l->g->agents++;
-        return 0;
+        return take_child(l, record, err);
     case RLM_RECORD_NODE:
-        return take_node(l, record, err);
+        l->n_nodes += is_root(l, record);
+        return take_node(l, record, is_root(l, record), err);
     case RLM_RECORD_EDIT:
-        if (!is_root(l, record)) {
-            return 0;
-        }
-        free(rlm_steal(&l->done));
-        free(rlm_steal(&l->last));
-        return 0;
+        return take_edit(l, record, err);
     case RLM_RECORD_SETTLE:
         add_usage(l, record);
         return 0;
@@ -293,8 +344,8 @@ static int read_head(struct look *l, int fd, uint64_t size, rlm_error **err)
 static int read_all(struct look *l, int fd, uint64_t size, rlm_error **err)
 {
     struct rlm_journal_scan found = {.damage = {.offset = -1}};
-    l->g->agents = 1;
     int r = rlm_journal_scan_fd(fd, size, on_record, l, &found, err);
+    l->g->agents = 1 + l->children.count;
     if (r == 0 && found.damage.valid_after > 0) {
         r = rlm_error_set(err, RLM_E_CORRUPT, "the journal is damaged at byte %" PRId64,
                           found.damage.offset);
@@ -381,6 +432,7 @@ int rlm_run_glance(const char *path, struct rlm_run_glance *ret_glance, rlm_erro
     }
     close(dir_fd);
     rlm_arena_free(l.scratch);
+    rlm_map_deinit(&l.children);
     free(l.agent);
     free(l.done);
     free(l.last);

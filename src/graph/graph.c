@@ -344,6 +344,12 @@ void rlm_graph_add_usage(rlm_graph *g, const struct rlm_usage *usage)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+bool rlm_agent_is_within(rlm_str agent_id, rlm_str top)
+{
+    return agent_id.len >= top.len && memcmp(agent_id.ptr, top.ptr, top.len) == 0 &&
+           (agent_id.len == top.len || agent_id.ptr[top.len] == '.');
+}
+
 rlm_graph *rlm_graph_next(const rlm_graph *root, const rlm_graph *g)
 {
     if (g->children.len) {

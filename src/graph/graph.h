@@ -104,5 +104,8 @@ void rlm_usage_add(struct rlm_usage *sum, const struct rlm_usage *more);
 /* The type of a tag ("user_query"; the way back is the public rlm_node_type_tag); -1: unknown. */
 int rlm_node_type_of(rlm_str name);
 
+/* Whether an agent is `top` or below it, by their ids. */
+bool rlm_agent_is_within(rlm_str agent_id, rlm_str top);
+
 /* Preorder, iterative: `for (g = root; g; g = rlm_graph_next(root, g))`. */
 rlm_graph *rlm_graph_next(const rlm_graph *root, const rlm_graph *g);

@@ -417,15 +417,38 @@ int rlm_record_child(rlm_journal *journal, const rlm_graph *child, rlm_error **e
     return finish(&p, journal, RLM_RECORD_CHILD);
 }
 
+/* ---- edits ----------------------------------------------------------------------------------- */
+
+static const int64_t NO_PLACE = -1;
+
+/* EDIT, up to the members that this edit alone has. False: there is no journal to write it to. */
+static bool begin_edit(struct payload *p,
+                       rlm_journal *journal,
+                       const rlm_graph *g,
+                       const char *edit,
+                       int64_t index,
+                       rlm_error **err)
+{
+    if (!journal) {
+        return false;
+    }
+    begin_of(p, journal, g, err);
+    rlm_json_member_text(&p->writer, "edit", edit);
+    if (index != NO_PLACE) {
+        rlm_json_member_int(&p->writer, "index", index);
+    }
+    return true;
+}
+
+static int finish_edit(struct payload *p, rlm_journal *journal)
+{
+    return finish(p, journal, RLM_RECORD_EDIT);
+}
+
 int rlm_record_reopen(rlm_journal *journal, const rlm_graph *g, rlm_error **err)
 {
     struct payload p;
-    if (!journal) {
-        return 0;
-    }
-    begin_of(&p, journal, g, err);
-    rlm_json_member_text(&p.writer, "edit", "reopen");
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return begin_edit(&p, journal, g, "reopen", NO_PLACE, err) ? finish_edit(&p, journal) : 0;
 }
 
 int rlm_record_edit_node(rlm_journal *journal,
@@ -435,14 +458,11 @@ int rlm_record_edit_node(rlm_journal *journal,
                          rlm_error **err)
 {
     struct payload p;
-    if (!journal) {
+    if (!begin_edit(&p, journal, g, edit, node->seq, err)) {
         return 0;
     }
-    begin_of(&p, journal, g, err);
-    rlm_json_member_text(&p.writer, "edit", edit);
-    rlm_json_member_int(&p.writer, "index", node->seq);
     add_node(&p, node);
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return finish_edit(&p, journal);
 }
 
 int rlm_record_edit_remove(rlm_journal *journal,
@@ -451,13 +471,7 @@ int rlm_record_edit_remove(rlm_journal *journal,
                            rlm_error **err)
 {
     struct payload p;
-    if (!journal) {
-        return 0;
-    }
-    begin_of(&p, journal, g, err);
-    rlm_json_member_text(&p.writer, "edit", "remove");
-    rlm_json_member_int(&p.writer, "index", node->seq);
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return begin_edit(&p, journal, g, "remove", node->seq, err) ? finish_edit(&p, journal) : 0;
 }
 
 int rlm_record_edit_rewind(rlm_journal *journal,
@@ -469,12 +483,9 @@ int rlm_record_edit_rewind(rlm_journal *journal,
                            rlm_error **err)
 {
     struct payload p;
-    if (!journal) {
+    if (!begin_edit(&p, journal, g, "rewind", (int64_t)index, err)) {
         return 0;
     }
-    begin_of(&p, journal, g, err);
-    rlm_json_member_text(&p.writer, "edit", "rewind");
-    rlm_json_member_int(&p.writer, "index", (int64_t)index);
     rlm_json_member_int(&p.writer, "cut", cut);
     rlm_json_key(&p.writer, "children");
     rlm_json_begin(&p.writer, '[');
@@ -482,19 +493,17 @@ int rlm_record_edit_rewind(rlm_journal *journal,
         rlm_json_put_text(&p.writer, children[i]->agent_id);
     }
     rlm_json_end(&p.writer, ']');
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return finish_edit(&p, journal);
 }
 
 int rlm_record_edit_remove_child(rlm_journal *journal, const rlm_graph *child, rlm_error **err)
 {
     struct payload p;
-    if (!journal) {
+    if (!begin_edit(&p, journal, child->parent, "remove_child", NO_PLACE, err)) {
         return 0;
     }
-    begin_of(&p, journal, child->parent, err);
-    rlm_json_member_text(&p.writer, "edit", "remove_child");
     rlm_json_member_text(&p.writer, "child", child->agent_id);
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return finish_edit(&p, journal);
 }
 
 int rlm_record_edit_fork(rlm_journal *journal,
@@ -503,12 +512,15 @@ int rlm_record_edit_fork(rlm_journal *journal,
                          rlm_error **err)
 {
     struct payload p;
-    begin_of(&p, journal, root, err);
-    rlm_json_member_text(&p.writer, "edit", "fork");
+    if (!begin_edit(&p, journal, root, "fork", NO_PLACE, err)) {
+        return 0;
+    }
     rlm_json_member_text(&p.writer, "graph_id", graph_id);
     rlm_json_member_text(&p.writer, "of", root->graph_id);
-    return finish(&p, journal, RLM_RECORD_EDIT);
+    return finish_edit(&p, journal);
 }
+
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 int rlm_record_forgotten(rlm_journal *journal,
                          const rlm_graph *g,

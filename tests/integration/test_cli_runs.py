@@ -8,7 +8,7 @@ import time
 
 import pytest
 from journal import Journal, cut
-from replies import cell
+from replies import FAMILY, cell
 from runs import mind
 
 DAY = 86400
@@ -203,6 +203,23 @@ def test_a_run_that_went_on_is_what_its_last_drive_left(run_rlmflow, keep, shelf
     runs = listed(run_rlmflow)
     assert (runs["a.rlm"]["state"], runs["a.rlm"]["reason"]) == ("answered", "answered")
     assert runs["b.rlm"]["state"] in ("limit", "unfinished") and runs["c.rlm"]["state"] == "answered"
+
+
+def test_agents_that_were_taken_out_are_not_counted(run_rlmflow, scripted_model, shelf, build_dir):
+    path = shelf / "family.rlm"
+    r = run_rlmflow("run", "go", "--model", scripted_model(FAMILY), "-q", "-o", path)
+    assert r.code == 0, r.stderr
+    calls = listed(run_rlmflow)["family.rlm"]["usage"]["calls"]
+    edit = [build_dir / "tests" / "tools" / "graph_edit", path, "remove-child", "root.a"]
+    subprocess.run(edit, check=True, capture_output=True, timeout=60)
+    one = listed(run_rlmflow)["family.rlm"]
+    assert (one["agents"], one["state"], one["usage"]["calls"]) == (2, "answered", calls)
+    r = run_rlmflow("rewind", f"{path}@root:0")
+    assert r.code == 0, r.stderr
+    one = listed(run_rlmflow)["family.rlm"]
+    assert (one["agents"], one["state"], one["usage"]["calls"]) == (1, "unfinished", calls)
+    view = json.loads(run_rlmflow("view", path, "--json").stdout.splitlines()[-1])
+    assert (view["agents"], view["usage"]["calls"]) == (1, calls)
 
 
 def test_a_run_that_was_stopped_is_unfinished(run_rlmflow, start_rlmflow, scripted_model, shelf):
