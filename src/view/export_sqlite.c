@@ -1,5 +1,6 @@
 /* A database of a run: the graph's agents and nodes, and what the records say of cells, calls and usage. */
 #include "base/utf8.h"
+#include "flow/past_edit.h"
 #include "view/export.h"
 #include "view/sqlite_library.h"
 
@@ -81,12 +82,23 @@ static const char *const record_names[] = {
     [RLM_RECORD_BLOB] = "blob",
 };
 
+/* A model call that was reserved. */
+struct ask {
+    rlm_str agent, model;
+    int64_t number, cell, call, part;
+    bool query; /* else of a turn */
+    struct rlm_usage held;
+};
+
 struct database {
     struct rlm_export *x;
     struct sqlite_library lib;
     sqlite3 *db;
     sqlite3_stmt *prepared[N_STATEMENTS];
     rlm_arena *scratch; /* of one record */
+    struct rlm_undone_list undone;
+    struct rlm_map replies; /* ids of the graph's llm_outputs */
+    struct rlm_map asks; /* number of an ask that is not settled -> struct ask, in undone's arena */
     const char *path;
     rlm_error **err;
 };
@@ -154,17 +166,28 @@ static int whole(struct database *d, rlm_str json, struct rlm_buf *buf)
     return r < 0 ? r : rlm_buf_check(buf, d->err);
 }
 
-static int put_usage(struct database *d,
-                     const char *agent_id,
-                     const char *kind,
-                     int64_t node_seq,
-                     const struct rlm_usage *u,
-                     rlm_str model,
-                     int64_t ask)
+/* What an agent spent that was taken out is its parent's. */
+static rlm_str payer(struct database *d, rlm_str agent_id)
 {
-    return put_row(d, INSERT_USAGE, "ttninnnsiiiiiis", rlm_str_of(agent_id), rlm_str_of(kind), ask,
-                   node_seq, (int64_t)0, (int64_t)0, (int64_t)0, model, u->calls, u->input_tokens,
-                   u->cached_tokens, u->output_tokens, u->cost_nano, u->estimated, RLM_STR(""));
+    while (agent_id.len && !rlm_map_has(&d->x->root->agents, agent_id)) {
+        const char *dot = memrchr(agent_id.ptr, '.', agent_id.len);
+        agent_id.len = dot ? (size_t)(dot - agent_id.ptr) : 0;
+    }
+    return agent_id.len ? agent_id : rlm_str_of(d->x->root->agent_id);
+}
+
+/* What was charged for an ask: at a node (0: none; a reply is never the first), or in a call. */
+static int put_charge(struct database *d,
+                      const char *kind,
+                      const struct ask *ask,
+                      int64_t node_seq,
+                      const struct rlm_usage *u,
+                      rlm_str reply)
+{
+    return put_row(d, INSERT_USAGE, ask->query ? "ttnniiisiiiiiis" : "ttnnnnnsiiiiiis",
+                   payer(d, ask->agent), rlm_str_of(kind), ask->number, node_seq, ask->cell,
+                   ask->call, ask->part, ask->model, u->calls, u->input_tokens, u->cached_tokens,
+                   u->output_tokens, u->cost_nano, u->estimated, reply);
 }
 
 static int put_node(struct database *d, const rlm_graph *g, const struct rlm_node *node)
@@ -186,7 +209,12 @@ static int put_node(struct database *d, const rlm_graph *g, const struct rlm_nod
                     node->reason, node->model, node->call_id, rlm_buf_str(&agents), node->metadata);
     }
     if (r == 0 && node->type == RLM_LLM_OUTPUT) {
-        r = put_usage(d, g->agent_id, "turn", node->seq, &node->usage, node->model, node->call_id);
+        struct ask ask = {
+            .agent = rlm_str_of(g->agent_id), .model = node->model, .number = node->call_id};
+        r = put_charge(d, "turn", &ask, node->seq, &node->usage, RLM_STR(""));
+        if (r == 0 && rlm_map_set(&d->replies, rlm_str_of(node->id), d) < 0) {
+            r = rlm_error_nomem(d->err);
+        }
     }
     return r;
 }
@@ -319,35 +347,150 @@ static int deliver_calls(struct database *d, const rlm_json *record)
     return r;
 }
 
-/* Of an llm_query, or of an attempt without a reply. */
-static int put_settled(struct database *d, const rlm_json *record)
+/* ---- usage that no node of the graph has ----------------------------------------------------- */
+
+struct ask_key {
+    char text[24];
+};
+
+static rlm_str ask_key(const rlm_json *record, const char *member, struct ask_key *key)
 {
-    rlm_str reply;
-    bool query = rlm_json_get(record, "reply") != NULL;
-    int r = rlm_export_get_text(d->x, rlm_json_get(record, "reply"), d->scratch, &reply, d->err);
-    return r < 0 ? r
-                 : put_row(d, INSERT_USAGE, query ? "ttnniiisiiiiiit" : "ttnnnnnsiiiiiis",
-                           text(record, "agent"), query ? RLM_STR("llm_query") : RLM_STR("attempt"),
-                           number(record, "ask"), (int64_t)0, number(record, "cell"),
-                           number(record, "call"), number(record, "part"), RLM_STR(""),
-                           number(record, "calls"), number(record, "input_tokens"),
-                           number(record, "cached_tokens"), number(record, "output_tokens"),
-                           number(record, "cost_nano"), number(record, "estimated"), reply);
+    int len = snprintf(key->text, sizeof key->text, "%" PRId64, number(record, member));
+    return (rlm_str){key->text, (size_t)len};
 }
 
-static int put_parts(struct database *d, enum rlm_record_kind kind, const rlm_json *record)
+static struct rlm_usage usage_of(const rlm_json *from)
+{
+    return (struct rlm_usage){
+        .calls = number(from, "calls"),
+        .input_tokens = number(from, "input_tokens"),
+        .cached_tokens = number(from, "cached_tokens"),
+        .output_tokens = number(from, "output_tokens"),
+        .cost_nano = number(from, "cost_nano"),
+        .estimated = number(from, "estimated"),
+    };
+}
+
+static void set_call(struct ask *ask, const rlm_json *record)
+{
+    ask->query = true;
+    ask->cell = number(record, "cell");
+    ask->call = number(record, "call");
+    ask->part = number(record, "part");
+}
+
+static int reserve(struct database *d, const rlm_json *record)
+{
+    struct ask_key key;
+    rlm_arena *a = d->undone.arena;
+    struct ask *ask = rlm_arena_alloc(a, sizeof *ask);
+    if (!ask) {
+        return rlm_error_nomem(d->err);
+    }
+    *ask = (struct ask){
+        .agent = rlm_arena_copy(a, text(record, "agent")),
+        .model = rlm_arena_copy(a, text(record, "model")),
+        .number = number(record, "ask"),
+        .held = usage_of(record),
+    };
+    if (rlm_json_get(record, "call")) {
+        set_call(ask, record);
+    }
+    ask->held.calls = ask->held.estimated = 1;
+    bool fine = ask->agent.ptr && ask->model.ptr &&
+                rlm_map_set(&d->asks, ask_key(record, "ask", &key), ask) == 0;
+    return fine ? 0 : rlm_error_nomem(d->err);
+}
+
+/* Of an llm_query, or of an attempt without a reply. What charges nothing has no row. */
+static int settle(struct database *d, const rlm_json *record, bool undone)
+{
+    static const struct rlm_usage nothing;
+    struct ask_key key;
+    const struct ask *reserved = rlm_map_remove(&d->asks, ask_key(record, "ask", &key));
+    struct rlm_usage usage = usage_of(record);
+    const rlm_json *reply = rlm_json_get(record, "reply");
+    const char *kind = undone ? "removed" : reply ? "llm_query" : "attempt";
+    struct ask ask = {
+        .agent = text(record, "agent"),
+        .model = reserved ? reserved->model : RLM_STR(""),
+        .number = number(record, "ask"),
+    };
+    rlm_str said;
+    if (reply && !undone) {
+        set_call(&ask, record);
+    }
+    if (memcmp(&usage, &nothing, sizeof usage) == 0 && !reply) {
+        return 0;
+    }
+    int r = rlm_export_get_text(d->x, reply, d->scratch, &said, d->err);
+    return r < 0 ? r : put_charge(d, kind, &ask, 0, &usage, said);
+}
+
+/* A node, of NODE or of EDIT: the usage of a reply that is no longer in the graph. */
+static int reply_came(struct database *d, const rlm_json *record)
+{
+    struct ask_key key;
+    if (!rlm_str_is(text(record, "type"), "llm_output")) {
+        return 0;
+    }
+    rlm_map_remove(&d->asks, ask_key(record, "call_id", &key));
+    if (rlm_map_has(&d->replies, text(record, "id"))) {
+        return 0;
+    }
+    struct rlm_usage usage = usage_of(rlm_json_get(record, "usage"));
+    struct ask ask = {.agent = text(record, "agent"),
+                      .model = text(record, "model"),
+                      .number = number(record, "call_id")};
+    return put_charge(d, "removed", &ask, 0, &usage, RLM_STR(""));
+}
+
+/* Asks of the run that was copied are not the copy's. */
+static int edited(struct database *d, const rlm_json *record)
+{
+    if (rlm_str_is(text(record, "edit"), "fork")) {
+        rlm_map_deinit(&d->asks);
+        d->asks = (struct rlm_map){0};
+    }
+    return reply_came(d, record);
+}
+
+/* What is still held: `resume` charges it. */
+static int put_open_asks(struct database *d)
+{
+    size_t pos = 0;
+    rlm_str key;
+    void *value;
+    int r = 0;
+    while (r == 0 && rlm_map_next(&d->asks, &pos, &key, &value)) {
+        const struct ask *ask = value;
+        r = put_charge(d, "open", ask, 0, &ask->held, RLM_STR(""));
+    }
+    return r;
+}
+
+/* ---- all records ----------------------------------------------------------------------------- */
+
+static int
+put_parts(struct database *d, enum rlm_record_kind kind, const rlm_json *record, bool undone)
 {
     switch (kind) {
     case RLM_RECORD_CELL_STARTED:
-        return put_cell(d, record);
+        return undone ? 0 : put_cell(d, record);
     case RLM_RECORD_CALL_STARTED:
-        return put_call(d, record);
+        return undone ? 0 : put_call(d, record);
     case RLM_RECORD_CALL_FINISHED:
-        return finish_call(d, record);
+        return undone ? 0 : finish_call(d, record);
     case RLM_RECORD_CALL_DELIVERED:
-        return deliver_calls(d, record);
+        return undone ? 0 : deliver_calls(d, record);
+    case RLM_RECORD_RESERVE:
+        return reserve(d, record);
     case RLM_RECORD_SETTLE:
-        return put_settled(d, record);
+        return settle(d, record, undone);
+    case RLM_RECORD_NODE:
+        return reply_came(d, record);
+    case RLM_RECORD_EDIT:
+        return edited(d, record);
     default:
         return 0;
     }
@@ -363,11 +506,22 @@ on_record(void *arg, enum rlm_record_kind kind, int64_t offset, rlm_str payload,
     if (r == RLM_E_NOMEM) {
         return rlm_error_nomem(err);
     }
-    bool known = kind < _RLM_RECORD_MAX;
+    bool known = kind < _RLM_RECORD_MAX, read = r == 0;
+    rlm_str agent = read ? text(record, "agent") : RLM_STR("");
     r = put_row(d, INSERT_RECORD, "iisst", offset, (int64_t)kind,
-                known ? rlm_str_of(record_names[kind]) : RLM_STR(""),
-                r == 0 ? text(record, "agent") : RLM_STR(""), payload);
-    return r < 0 || !known ? r : put_parts(d, kind, record);
+                known ? rlm_str_of(record_names[kind]) : RLM_STR(""), agent, payload);
+    return r < 0 || !known || !read
+               ? r
+               : put_parts(d, kind, record, rlm_undone_has(&d->undone, agent, offset));
+}
+
+static int put_records(struct database *d)
+{
+    int r = rlm_undone_read(d->x->journal, &d->undone, d->err);
+    if (r == 0) {
+        r = rlm_journal_read(d->x->journal, on_record, d, NULL, d->err);
+    }
+    return r < 0 ? r : put_open_asks(d);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -424,7 +578,7 @@ static int fill(struct database *d)
     }
     /* What was imported has no records. */
     if (r == 0 && d->x->version.len) {
-        r = rlm_journal_read(d->x->journal, on_record, d, NULL, d->err);
+        r = put_records(d);
     }
     if (r == 0 && d->lib.exec(d->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
         r = fail(d);
@@ -448,6 +602,9 @@ int rlm_export_sqlite(struct rlm_export *x, const char *part, rlm_error **err)
             r = sync_file(&d);
         }
     }
+    rlm_map_deinit(&d.replies);
+    rlm_map_deinit(&d.asks);
+    rlm_undone_deinit(&d.undone);
     rlm_arena_free(d.scratch);
     return r;
 }

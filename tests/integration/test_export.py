@@ -155,6 +155,57 @@ def test_a_database_holds_agents_nodes_cells_calls_usage_and_records(whole, expo
     assert sorted(ask("SELECT agent_id, cell, code FROM cells")) == sorted(cells)
 
 
+def charged(path):
+    """The sums of a database's usage, and {kind: rows}."""
+    db = sqlite3.connect(path)
+    sums = db.execute("SELECT SUM(calls), SUM(input_tokens), SUM(output_tokens), SUM(cost_nano), "
+                      "SUM(estimated) FROM usage WHERE kind != 'open'").fetchone()
+    assert db.execute("PRAGMA foreign_key_check").fetchall() == []
+    return sums, dict(db.execute("SELECT kind, COUNT(*) FROM usage GROUP BY kind").fetchall())
+
+
+def sums_of(path, export, name):
+    usage = json.loads(export(path, "json", name)[0].read_text())["usage"]
+    return tuple(usage[k] for k in ("calls", "input_tokens", "output_tokens", "cost_nano", "estimated"))
+
+
+@pytest.mark.parametrize("node, agents", [("root:turn1", 1), ("root:turn2", 4), ("root.a-a:turn1", 4)])
+def test_a_database_of_a_rewound_run_has_what_was_spent_and_not_what_was_undone(
+        whole, export, run_rlmflow, node, agents):
+    r = run_rlmflow("rewind", f"{whole.path}@{node}")
+    assert r.code == 0, r.stderr
+    path, _ = export(whole.path, "sqlite", "run.db")
+    sums, kinds = charged(path)
+    assert sums == sums_of(whole.path, export, "run.json") and kinds["removed"] > 0 and "attempt" not in kinds
+    db = sqlite3.connect(path)
+    assert db.execute("SELECT COUNT(*) FROM agents").fetchone() == (agents,)
+    stray = "SELECT * FROM {0} a WHERE NOT EXISTS (SELECT * FROM {1} b WHERE a.agent_id = b.agent_id AND {2})"
+    for words in (("cells", "nodes", "seq = node_seq AND type = 'exec_action' AND b.code = a.code"),
+                  ("calls", "cells", "a.cell = b.cell"), ("usage", "agents", "1")):
+        assert db.execute(stray.format(*words)).fetchall() == []
+
+
+@pytest.mark.parametrize("kind", ["turn", "llm_query"])
+def test_a_database_names_what_is_reserved_and_not_settled(whole, export, run_rlmflow, tmp_path, kind):
+    """Stopped while a reply was on its way: the rest of a lost call is what `resume` charges for it."""
+    member = "turn" if kind == "turn" else "call"
+    held = [r for r in Journal(whole.path).all("reserve") if member in r.members][-1]
+    copy = cut(whole.path, tmp_path / "cut.rlm", held.end)
+    path, _ = export(copy, "sqlite", "cut.db")
+    rows = sqlite3.connect(path).execute(
+        "SELECT agent_id, ask, model, calls, input_tokens, output_tokens, cost_nano, estimated, cell, call, "
+        "part FROM usage WHERE kind = 'open'").fetchall()
+    assert rows == [(held["agent"], held["ask"], held["model"], 1, held["input_tokens"], held["output_tokens"],
+                     held["cost_nano"], 1, held.get("cell"), held.get("call"), held.get("part"))]
+    assert charged(path)[0] == sums_of(copy, export, "cut.json")
+    assert run_rlmflow("resume", copy, "--restore", "replay", "-q").code == 0
+    path, _ = export(copy, "sqlite", "again.db")
+    sums, kinds = charged(path)
+    assert sums == sums_of(copy, export, "again.json") and kinds["attempt"] == 1 and "open" not in kinds
+    models = sqlite3.connect(path).execute("SELECT DISTINCT model FROM usage").fetchall()
+    assert models == [(held["model"],)]
+
+
 def test_libsqlite3_is_loaded_only_for_a_database(whole, run_rlmflow, tmp_path):
     loaded = lambda *words: "libsqlite3.so" in run_rlmflow(*words, env={"LD_DEBUG": "files"}).stderr  # noqa: E731
     assert not loaded("version") and not loaded("export", whole.path, "-o", tmp_path / "a.json")
