@@ -935,11 +935,15 @@ RLM_API char *rlm_view_node(const rlm_graph *g,
 /* Where the money went: usage by agent and by turn, dearest first. */
 RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_options *options);
 /* When the agents did what, as bars: a line for each, or of `agent` (NULL: all) a line for each step. `journal`
- * is the path of the run, from which come the times in which it was stopped: they are left out; NULL: none
- * were. The caller frees the text. RLM_E_NOMEM and those of rlm_graph_load. */
+ * is the path of the run, from which come the times of calls and questions, and those in which the run was
+ * stopped, which are left out; NULL: nodes alone have times. `json`: an object {"started_us", "total_us",
+ * "stops": [{"at_us", "left_out_us"}], "agents": [{"agent_id", "spans": [{"kind", "turn", "from_us", "to_us",
+ * "node"}]}]}; a kind is "model", "code", "tools", "waiting", "approval" or "rewound", `node` the one that ended
+ * it, or null. The caller frees the text. RLM_E_NOMEM and those of rlm_graph_load. */
 RLM_API int rlm_view_timeline(const rlm_graph *root,
                               const rlm_graph *agent,
                               const char *journal,
+                              bool json,
                               const struct rlm_view_options *options,
                               char **ret_text,
                               rlm_error **err);

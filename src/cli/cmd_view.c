@@ -116,12 +116,13 @@ static void put_end(const rlm_graph *root, const char *path)
 static int show_timeline(const rlm_graph *root,
                          const rlm_graph *agent,
                          const char *path,
+                         bool json,
                          const struct rlm_view_options *view)
 {
     char *text = NULL;
     rlm_error *err = NULL;
-    return rlm_view_timeline(root, agent, path, view, &text, &err) < 0 ? text_fail(err)
-                                                                       : put_text(text);
+    return rlm_view_timeline(root, agent, path, json, view, &text, &err) < 0 ? text_fail(err)
+                                                                             : put_text(text);
 }
 
 static int show_conversation(const char *path,
@@ -264,7 +265,7 @@ static int show(rlm_graph *root, const struct options *o, const char *path)
         return code;
     }
     if (options_on(o, OPT_TIMELINE)) {
-        return show_timeline(root, agent ? g : NULL, path, &view);
+        return show_timeline(root, agent ? g : NULL, path, json, &view);
     }
     if (options_on(o, OPT_CONVERSATION)) {
         return show_conversation(path, g, json, &view);
@@ -299,7 +300,7 @@ static int check(const struct options *o)
     } views[] = {
         {"--node", node, true, true},
         {"--usage", options_on(o, OPT_USAGE), true, false},
-        {"--timeline", options_on(o, OPT_TIMELINE), true, false},
+        {"--timeline", options_on(o, OPT_TIMELINE), true, true},
         {"--conversation", conversation, true, true},
         {"--diff", options_text(o, OPT_DIFF) != NULL, false, false},
         {"--html", options_text(o, OPT_HTML) != NULL, false, false},

@@ -74,7 +74,7 @@ differences(const struct rlm_node *a, const struct rlm_node *b, struct pair *ret
         /* A reply holds its code, an output equals its content. */
         {"code", a->type == RLM_LLM_OUTPUT ? RLM_STR_NONE : a->code,
          b->type == RLM_LLM_OUTPUT ? RLM_STR_NONE : b->code},
-        {"kind of error", a->error, b->error},
+        {"kind of error", rlm_view_error(a->error), rlm_view_error(b->error)},
         {"answer", a->result, b->result},
         {"why it ended", a->reason, b->reason},
     };

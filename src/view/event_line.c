@@ -72,8 +72,7 @@ static void put_node(struct rlm_plain *p, const rlm_graph *g, const struct rlm_n
         put_agents(p, "goes on after", node);
         break;
     case RLM_ERROR_OUTPUT:
-        rlm_plain_puts(p, "error ");
-        rlm_plain_put(p, node->error);
+        rlm_plain_put(p, rlm_view_error(node->error));
         put_titled(p, "", node->content);
         break;
     case RLM_DONE_OUTPUT:

@@ -145,7 +145,7 @@ put_node(struct page *page, const struct rlm_node *node, const struct rlm_node *
     } else {
         put_text(page, "output", node->output);
     }
-    put_text(page, "error", node->error);
+    put_text(page, "error", rlm_view_error(node->error));
     put_text(page, "result", node->result);
     put_text(page, "reason", node->reason);
     if (node->type == RLM_LLM_OUTPUT) {
@@ -232,6 +232,18 @@ static void put_stops(struct page *page)
     rlm_json_end(w, ']');
 }
 
+/* The words that all views share. */
+static void put_words(struct page *page)
+{
+    struct rlm_json_writer *w = &page->w;
+    rlm_json_key(w, "kinds");
+    rlm_json_begin(w, '[');
+    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+        rlm_json_put_text(w, rlm_span_names[kind]);
+    }
+    rlm_json_end(w, ']');
+}
+
 static int put_run(struct page *page, const rlm_graph *root, const char *note)
 {
     struct rlm_json_writer *w = &page->w;
@@ -243,6 +255,7 @@ static int put_run(struct page *page, const rlm_graph *root, const char *note)
     put_usage(page, &total);
     rlm_json_member_double(w, "total_ms", (double)page->timeline->total_us / 1000);
     put_stops(page);
+    put_words(page);
     rlm_json_key(w, "agents");
     rlm_json_begin(w, '[');
     for (const rlm_graph *g = root; g && r == 0; g = rlm_graph_next(root, g)) {

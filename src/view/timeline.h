@@ -1,4 +1,5 @@
-/* When the agents of a run did what: the times of its nodes, as spans.
+/* When the agents of a run did what: the times of its nodes, as spans, and in between what the records say
+ * of their calls, questions and rewinds.
  *
  * A run may have been stopped and resumed. The time in between, in which nothing ran, is left out of
  * the axis: a place on it is the time since the run began less the stops before.
@@ -7,6 +8,8 @@
  *     if ((r = rlm_timeline_load(root, path, &t, err)) < 0) return r;
  *     rlm_timeline_each(&t, g, on_span, arg);
  *     rlm_timeline_deinit(&t);
+ *
+ * Files: timeline_read.c reads the journal, timeline.c makes spans of it, timeline_text.c shows them.
  */
 #pragma once
 
@@ -14,11 +17,24 @@
 #include "graph/graph.h"
 
 enum rlm_span_kind {
-    RLM_SPAN_MODEL,   /* until the reply was there; waiting for a width or a pause counts too */
-    RLM_SPAN_CODE,    /* a cell ran; the llm_query that it waited for counts too */
+    RLM_SPAN_MODEL, /* until the reply was there, to a turn or an llm_query; waiting for a width or a
+                       * pause counts too */
+    RLM_SPAN_CODE,  /* a cell ran */
+    RLM_SPAN_TOOL,  /* it waited for a tool of the host */
     RLM_SPAN_WAITING, /* for sub-agents */
-    RLM_SPAN_GATE,    /* until somebody said whether code may run, or from the question on */
+    RLM_SPAN_GATE,    /* until somebody answered, or from the question on */
+    RLM_SPAN_UNDONE,  /* what was done was taken back */
     _RLM_SPAN_KINDS,
+};
+
+/* The word for a kind: "model", "code", "tools", "waiting", "approval", "rewound". */
+extern const char *const rlm_span_names[_RLM_SPAN_KINDS];
+
+/* A time in which an agent did something else than its nodes tell. */
+struct rlm_aside {
+    size_t agent; /* its number */
+    enum rlm_span_kind kind;
+    int64_t from_us, to_us; /* since 1970 */
 };
 
 struct rlm_stop {
@@ -40,15 +56,18 @@ struct rlm_gate_said {
 
 struct rlm_timeline {
     int64_t start_us; /* since 1970 */
+    int64_t last_us;  /* since 1970: the last that is known of the run */
     int64_t total_us; /* of the axis */
     RLM_VEC(struct rlm_stop) stops;
     RLM_VEC(struct rlm_gate_said) gates;
-    struct rlm_map gates_of; /* id of a node -> one more than the place of its first */
-    rlm_arena *arena;        /* of the gates' texts */
+    struct rlm_map gates_of;          /* id of a node -> one more than the place of its first */
+    RLM_VEC(struct rlm_aside) asides; /* by agent and time; those of an agent do not overlap */
+    struct rlm_map asides_of;         /* id of an agent -> one more than the place of its first */
+    rlm_arena *arena;                 /* of the gates' texts */
 };
 
-/* `turn` is the agent's turn that the span belongs to, from 1; `end` the node that ended it; places in
- * microseconds. */
+/* `turn` is the agent's turn that the span belongs to, from 1; `end` the node that ended it, NULL when none
+ * has come; places in microseconds. */
 typedef void (*rlm_timeline_span)(void *arg,
                                   enum rlm_span_kind kind,
                                   int turn,
@@ -56,13 +75,15 @@ typedef void (*rlm_timeline_span)(void *arg,
                                   int64_t from_us,
                                   int64_t to_us);
 
-/* `journal` is the path of the run, for its stops; NULL: none are known. Errors are those of
+/* `journal` is the path of the run; NULL: only the nodes are known. Errors are those of
  * rlm_journal_read; a damaged end is none. */
 int rlm_timeline_load(const rlm_graph *root,
                       const char *journal,
                       struct rlm_timeline *ret_timeline,
                       rlm_error **err);
 void rlm_timeline_deinit(struct rlm_timeline *t);
+/* The part of loading that reads the journal. */
+int rlm_timeline_read(struct rlm_timeline *t, const char *journal, rlm_error **err);
 /* The place of a time on the axis, 0 to total_us. */
 int64_t rlm_timeline_place(const struct rlm_timeline *t, int64_t time_us);
 /* The stop after which `node` was the first of its agent (`before`: the one before it), or NULL. */

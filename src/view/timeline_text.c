@@ -1,23 +1,25 @@
-/* The timeline as text: bars of one line an agent, or one line a step of one agent. */
+/* The timeline as text: bars of one line an agent, or one line a step of one agent; and as JSON. */
+#include "base/json.h"
 #include "view/timeline.h"
 #include "view/tree.h"
 
 enum { WIDTH = 100, BAR_LEAST = 10, BAR_MOST = 400, NAME_MOST = 28, SUM = 9, LINES_MOST = 2000 };
 
 static const struct {
-    const char *name, *mark, *sgr;
+    const char *mark, *sgr;
+    bool always; /* else only where there is any */
 } kinds[_RLM_SPAN_KINDS] = {
-    [RLM_SPAN_MODEL] = {"model", "▒", "36"},
-    [RLM_SPAN_CODE] = {"code", "█", "33"},
-    [RLM_SPAN_WAITING] = {"waiting", "·", "34"},
-    [RLM_SPAN_GATE] = {"approval", "?", "35"},
+    [RLM_SPAN_MODEL] = {"▒", "36", true}, [RLM_SPAN_CODE] = {"█", "33", true},
+    [RLM_SPAN_TOOL] = {"▓", "32", false}, [RLM_SPAN_WAITING] = {"·", "34", true},
+    [RLM_SPAN_GATE] = {"?", "35", false}, [RLM_SPAN_UNDONE] = {"×", "31", false},
 };
 
 struct chart {
     struct rlm_plain *p;
     const struct rlm_timeline *timeline;
-    int name, bar; /* columns */
-    int kinds;     /* of spans: approvals come last, and only where there are any */
+    int name, bar;               /* columns */
+    int places[_RLM_SPAN_KINDS]; /* of the kinds that are shown, from 0; else -1 */
+    int n_kinds;
     size_t lines;
 };
 
@@ -98,11 +100,13 @@ static void put_bar(struct rlm_plain *p, const struct row *row)
 static void put_head(const struct chart *chart, const char *title)
 {
     struct rlm_plain *p = chart->p;
-    for (int kind = 0; kind < chart->kinds; kind++) {
-        rlm_plain_color(p, kinds[kind].sgr);
-        rlm_plain_puts(p, kinds[kind].mark);
-        rlm_plain_color(p, NULL);
-        rlm_plain_putf(p, " %s   ", kinds[kind].name);
+    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+        if (chart->places[kind] >= 0) {
+            rlm_plain_color(p, kinds[kind].sgr);
+            rlm_plain_puts(p, kinds[kind].mark);
+            rlm_plain_color(p, NULL);
+            rlm_plain_putf(p, " %s   ", rlm_span_names[kind]);
+        }
     }
     put_duration(p, chart->timeline->total_us);
     rlm_plain_puts(p, " in all");
@@ -123,6 +127,16 @@ static void put_head(const struct chart *chart, const char *title)
 
 /* ---- agents ---- */
 
+/* Goes to where the sum of a kind stands; false: nowhere. */
+static bool go_to_sum(const struct chart *chart, int kind)
+{
+    int place = chart->places[kind];
+    if (place >= 0) {
+        rlm_plain_pad(chart->p, chart->name + 2 + chart->bar + 1 + place * SUM);
+    }
+    return place >= 0;
+}
+
 static void put_agent(struct chart *chart, const rlm_graph *root, const rlm_graph *g)
 {
     struct rlm_plain *p = chart->p;
@@ -135,9 +149,8 @@ static void put_agent(struct chart *chart, const rlm_graph *root, const rlm_grap
     p->column = name.column;
     rlm_plain_pad(p, chart->name + 1);
     put_bar(p, &row);
-    for (int kind = 0; kind < chart->kinds; kind++) {
-        if (row.sums[kind]) {
-            rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
+    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+        if (row.sums[kind] && go_to_sum(chart, kind)) {
             put_duration(p, row.sums[kind]);
         }
     }
@@ -148,9 +161,10 @@ static void put_agents(struct chart *chart, const rlm_graph *root)
 {
     struct rlm_plain *p = chart->p;
     put_head(chart, "agent");
-    for (int kind = 0; kind < chart->kinds; kind++) {
-        rlm_plain_pad(p, chart->name + 2 + chart->bar + 1 + kind * SUM);
-        rlm_plain_puts(p, kinds[kind].name);
+    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+        if (go_to_sum(chart, kind)) {
+            rlm_plain_puts(p, rlm_span_names[kind]);
+        }
     }
     rlm_plain_end(p);
     size_t left = 0;
@@ -178,13 +192,13 @@ static void put_step(void *arg,
         return;
     }
     add_span(&row, kind, from_us, to_us);
-    rlm_plain_putf(chart->p, "turn %-4d %s", turn, kinds[kind].name);
+    rlm_plain_putf(chart->p, "turn %-4d %s", turn, rlm_span_names[kind]);
     rlm_plain_pad(chart->p, chart->name + 1);
     put_bar(chart->p, &row);
     rlm_plain_puts(chart->p, "  ");
     put_duration(chart->p, to_us - from_us);
     rlm_plain_pad(chart->p, chart->name + 2 + chart->bar + 1 + SUM);
-    rlm_plain_puts(chart->p, end->id);
+    rlm_plain_puts(chart->p, end ? end->id : "not ended");
     rlm_plain_end(chart->p);
 }
 
@@ -199,6 +213,30 @@ static void put_steps(struct chart *chart, const rlm_graph *g)
     }
 }
 
+/* ---- both ---- */
+
+static void mark_kind(void *arg,
+                      enum rlm_span_kind kind,
+                      int turn,
+                      const struct rlm_node *end,
+                      int64_t from_us,
+                      int64_t to_us)
+{
+    (void)turn, (void)end, (void)from_us, (void)to_us;
+    ((bool *)arg)[kind] = true;
+}
+
+static void choose_kinds(struct chart *chart, const rlm_graph *root, const rlm_graph *agent)
+{
+    bool there[_RLM_SPAN_KINDS] = {false};
+    for (const rlm_graph *g = agent ? agent : root; g; g = agent ? NULL : rlm_graph_next(root, g)) {
+        rlm_timeline_each(chart->timeline, g, mark_kind, there);
+    }
+    for (int kind = 0; kind < _RLM_SPAN_KINDS; kind++) {
+        chart->places[kind] = kinds[kind].always || there[kind] ? chart->n_kinds++ : -1;
+    }
+}
+
 /* The names get what the longest needs, the bar all that is left. */
 static void set_columns(struct chart *chart, const rlm_graph *root, bool steps, int width)
 {
@@ -207,32 +245,97 @@ static void set_columns(struct chart *chart, const rlm_graph *root, bool steps, 
         size_t len = strlen(g->name) + 2 * (size_t)(g->depth - root->depth);
         longest = len > (size_t)longest ? (len < NAME_MOST ? (int)len : NAME_MOST) : longest;
     }
-    int sums = steps ? SUM + 21 : chart->kinds * SUM;
+    int sums = steps ? SUM + 21 : chart->n_kinds * SUM;
     int bar = (width ? width : WIDTH) - longest - 3 - sums;
     chart->name = longest;
     chart->bar = bar < BAR_LEAST ? BAR_LEAST : bar > BAR_MOST ? BAR_MOST : bar;
 }
 
+static void put_text(struct rlm_buf *out,
+                     const struct rlm_timeline *timeline,
+                     const rlm_graph *root,
+                     const rlm_graph *agent,
+                     const struct rlm_view_options *options)
+{
+    static const struct rlm_view_options standard = RLM_VIEW_OPTIONS_INIT;
+    const struct rlm_view_options *o = options ? options : &standard;
+    struct rlm_plain p = {.out = out, .width = o->width, .color = o->color};
+    struct chart chart = {.p = &p, .timeline = timeline};
+    choose_kinds(&chart, root, agent);
+    set_columns(&chart, root, agent != NULL, o->width);
+    agent ? put_steps(&chart, agent) : put_agents(&chart, root);
+}
+
+/* ---- JSON ---- */
+
+static void put_span_json(void *arg,
+                          enum rlm_span_kind kind,
+                          int turn,
+                          const struct rlm_node *end,
+                          int64_t from_us,
+                          int64_t to_us)
+{
+    struct rlm_json_writer *w = arg;
+    rlm_json_begin(w, '{');
+    rlm_json_member_text(w, "kind", rlm_span_names[kind]);
+    rlm_json_member_int(w, "turn", turn);
+    rlm_json_member_int(w, "from_us", from_us);
+    rlm_json_member_int(w, "to_us", to_us);
+    rlm_json_key(w, "node");
+    end ? rlm_json_put_text(w, end->id) : rlm_json_put_null(w);
+    rlm_json_end(w, '}');
+}
+
+static void put_json(struct rlm_buf *out,
+                     const struct rlm_timeline *timeline,
+                     const rlm_graph *root,
+                     const rlm_graph *agent)
+{
+    struct rlm_json_writer w = {.buf = out};
+    rlm_json_begin(&w, '{');
+    rlm_json_member_int(&w, "started_us", timeline->start_us);
+    rlm_json_member_int(&w, "total_us", timeline->total_us);
+    rlm_json_key(&w, "stops");
+    rlm_json_begin(&w, '[');
+    for (size_t i = 0; i < timeline->stops.len; i++) {
+        const struct rlm_stop *stop = &timeline->stops.items[i];
+        rlm_json_begin(&w, '{');
+        rlm_json_member_int(&w, "at_us", rlm_timeline_place(timeline, stop->last_us));
+        rlm_json_member_int(&w, "left_out_us", stop->resumed_us - stop->last_us);
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, ']');
+    rlm_json_key(&w, "agents");
+    rlm_json_begin(&w, '[');
+    for (const rlm_graph *g = agent ? agent : root; g; g = agent ? NULL : rlm_graph_next(root, g)) {
+        rlm_json_begin(&w, '{');
+        rlm_json_member_text(&w, "agent_id", g->agent_id);
+        rlm_json_key(&w, "spans");
+        rlm_json_begin(&w, '[');
+        rlm_timeline_each(timeline, g, put_span_json, &w);
+        rlm_json_end(&w, ']');
+        rlm_json_end(&w, '}');
+    }
+    rlm_json_end(&w, ']');
+    rlm_json_end(&w, '}');
+    rlm_buf_addc(out, '\n');
+}
+
 int rlm_view_timeline(const rlm_graph *root,
                       const rlm_graph *agent,
                       const char *journal,
+                      bool json,
                       const struct rlm_view_options *options,
                       char **ret_text,
                       rlm_error **err)
 {
-    static const struct rlm_view_options standard = RLM_VIEW_OPTIONS_INIT;
-    const struct rlm_view_options *o = options ? options : &standard;
     struct rlm_timeline timeline;
     int r = rlm_timeline_load(root, journal, &timeline, err);
     if (r < 0) {
         return r;
     }
     rlm_auto_buf struct rlm_buf out = RLM_BUF(RLM_VIEW_MAX_BYTES);
-    struct rlm_plain p = {.out = &out, .width = o->width, .color = o->color};
-    struct chart chart = {.p = &p, .timeline = &timeline, .kinds = RLM_SPAN_GATE};
-    chart.kinds += timeline.gates.len ? 1 : 0;
-    set_columns(&chart, root, agent != NULL, o->width);
-    agent ? put_steps(&chart, agent) : put_agents(&chart, root);
+    json ? put_json(&out, &timeline, root, agent) : put_text(&out, &timeline, root, agent, options);
     rlm_timeline_deinit(&timeline);
     r = rlm_buf_check(&out, err);
     if (r == 0) {

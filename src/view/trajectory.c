@@ -4,8 +4,8 @@
 
 #include <time.h>
 
-/* What a trajectory shows of each text; a node in full shows all. */
-enum { EXCERPT_LINES = 12 };
+/* What a trajectory shows of each text, also where no screen limits it; a node in full shows all. */
+enum { EXCERPT_LINES = 12, EXCERPT_COLUMNS = 1000 };
 
 static const struct rlm_view_options standard = RLM_VIEW_OPTIONS_INIT;
 
@@ -56,7 +56,7 @@ static void put_head(struct rlm_plain *p, const struct rlm_node *node)
     if (node->error.len) {
         rlm_plain_puts(p, "  ");
         rlm_plain_color(p, "31");
-        rlm_plain_put(p, node->error);
+        rlm_plain_put(p, rlm_view_error(node->error));
         rlm_plain_color(p, NULL);
     }
     if (node->reason.len) {
@@ -151,7 +151,8 @@ char *rlm_view_agent(const rlm_graph *g, const struct rlm_view_options *options)
 {
     const struct rlm_view_options *o = options ? options : &standard;
     rlm_auto_buf struct rlm_buf out = RLM_BUF(RLM_VIEW_MAX_BYTES);
-    struct rlm_plain p = {.out = &out, .width = o->width, .color = o->color};
+    int width = o->width ? o->width : EXCERPT_COLUMNS;
+    struct rlm_plain p = {.out = &out, .width = width, .color = o->color};
     rlm_str state = rlm_view_state(g, o);
     struct rlm_timeline timeline;
     if (rlm_timeline_load(g, o->journal, &timeline, NULL) < 0 &&

@@ -41,6 +41,32 @@ rlm_str rlm_view_state(const rlm_graph *g, const struct rlm_view_options *option
     return RLM_STR("unfinished");
 }
 
+rlm_str rlm_view_error(rlm_str kind)
+{
+    static const struct {
+        const char *kind, *words;
+    } errors[] = {
+        {"exec", "the code raised an exception"},
+        {"no_code", "no code was found in the reply"},
+        {"exec_timeout", "the code ran too long"},
+        {"cpu_time", "the code used too much CPU time"},
+        {"rejected", "the code was not approved"},
+        {"interrupted", "the run was stopped while this code ran; it may have run in part"},
+        {"session_lost", "the session is gone, and its variables with it"},
+        {"exit", "the session ended by itself"},
+        {"signal", "the session was ended by a signal"},
+        {"memory", "the session ran out of memory"},
+        {"protocol", "the session broke the protocol"},
+        {"killed", "the session was killed"},
+    };
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        if (rlm_str_is(kind, errors[i].kind)) {
+            return rlm_str_of(errors[i].words);
+        }
+    }
+    return kind;
+}
+
 const char *rlm_view_state_color(rlm_str state)
 {
     static const struct {

@@ -8,6 +8,8 @@ enum { RLM_VIEW_MAX_BYTES = 1 << 30 };
 
 /* "asking", "answered", "max_iters", ...; of a graph at rest that has not ended: "unfinished". */
 rlm_str rlm_view_state(const rlm_graph *g, const struct rlm_view_options *options);
+/* What went wrong in words, by the `error` of a node ("exec"); an unknown kind stands for itself. */
+rlm_str rlm_view_error(rlm_str kind);
 /* The colour of a state (SGR). */
 const char *rlm_view_state_color(rlm_str state);
 /* Turns, tokens and cost, each behind two blanks. */

@@ -1,4 +1,4 @@
-"""rlmflow view: timelines, conversations, differences, approvals, and where money went."""
+"""rlmflow view: conversations, differences, and where money went."""
 
 import json
 import re
@@ -78,77 +78,19 @@ def test_what_cannot_be_made_again_is_said(go, run_rlmflow, tmp_path):
     assert "differs" in text and "as they were sent" not in text
 
 
-# ---- timelines ----
-
-def timed(run, times):
-    """Gives the nodes of a run, in order, these times in seconds after its start."""
-    kept = records.read(run)
-    start = next(m["t"] for k, m in kept if k == "run")
-    nodes = [m for k, m in kept if k == "node"]
-    assert len(nodes) == len(times), [(n["agent"], n["type"]) for n in nodes]
-    for node, at in zip(nodes, times):
-        node["t"] = start + int(at * 1e6)
-    return start, kept
-
-
-def one_turn(run_rlmflow, scripted_model, tmp_path):
-    path = tmp_path / "one.rlm"
-    r = run_rlmflow("run", "go", "--model", scripted_model([({}, cell("done('x')"))]), "-q", "-o", path)
-    assert r.code == 0, r.stderr
-    return path
-
-
-def test_a_timeline_has_bars_and_sums(run_rlmflow, scripted_model, tmp_path):
-    path = one_turn(run_rlmflow, scripted_model, tmp_path)
-    records.write(path, timed(path, [0, 6, 6, 8])[1])
-    lines = run_rlmflow("view", path, "--timeline").stdout.splitlines()
-    assert lines[0].endswith("8.0 s in all")
-    bar = re.search("▒+█+", lines[2])[0]
-    assert abs(bar.count("▒") / len(bar) - 0.75) < 0.04
-    assert lines[2].startswith("root ") and re.search(r"6\.0 s +2\.0 s", lines[2])
-    steps = run_rlmflow("view", path, "--timeline", "--agent", "root").stdout.splitlines()[2:]
-    assert len(steps) == 2 and steps[0].startswith("turn 1    model") and "2.0 s" in steps[1]
-
-
-def test_a_stop_is_left_out_of_the_timeline(run_rlmflow, scripted_model, tmp_path):
-    path = one_turn(run_rlmflow, scripted_model, tmp_path)
-    start, kept = timed(path, [0, 1, 1, 86401])
-    action = max(i for i, (k, m) in enumerate(kept) if k == "node" and m["type"] == "exec_action")
-    options = next(m["options"] for k, m in kept if k == "run")
-    kept.insert(action + 1, ("resumed", {"version": "0", "t": start + 86400 * 10**6, "elapsed_ms": 1000,
-                                         "options": options}))
-    records.write(path, kept)
-    text = run_rlmflow("view", path, "--timeline").stdout
-    assert "2.0 s in all" in text and "last step at 1.0 s, resumed 23h 59m later" in text
-    assert re.search(r"1\.0 s +1\.0 s", text)
-    shown = run_rlmflow("view", path, "--agent", "root").stdout
-    assert shown.count("-- the run was stopped, and went on") == 1
-    assert shown.index("-- the run") > shown.index("exec_action")
-
-
-def test_the_widest_timeline_fits_the_line(run_rlmflow, family):
-    lines = run_rlmflow("view", family, "--timeline").stdout.splitlines()
-    assert [line.split()[0] for line in lines[2:]] == ["root", "a", "b"]
-    assert all(len(line) <= 110 for line in lines)
-
-
-# ---- approvals ----
-
-def test_approvals_are_seen(run_rlmflow, scripted_model, tmp_path):
-    path = one_turn(run_rlmflow, scripted_model, tmp_path)
-    start, kept = timed(path, [0, 1, 5, 6])
-    reply = next(i for i, (k, m) in enumerate(kept) if k == "node" and m["type"] == "llm_output")
-    question = {"agent": "root", "gate": "exec_turn", "node": kept[reply][1]["id"],
-                "asked": {"t": start + 10**6, "shown": "done('x')"}}
-    waits = kept[:reply + 1] + [("gate", question)]
-    records.write(path, waits)
-    assert "approval: the code waits for an answer" in run_rlmflow("view", path, "--agent", "root").stdout
-    answer = {"t": start + 5 * 10**6, "who": "ada\x1b[31m", "decision": "rewrite", "text": "done('y')"}
-    records.write(path, waits + [("gate", {**question, "answer": answer})] + kept[reply + 1:])
-    shown = run_rlmflow("view", path, "--agent", "root").stdout
-    assert "approval: the code was rewritten by ada, 4.0 s after it was asked" in shown
-    assert shown.count("approval:") == 1
-    assert re.search(r"\?\?\?.* 1\.0 s +1\.0 s +4\.0 s", run_rlmflow("view", path, "--timeline").stdout)
+def test_a_turn_that_was_rewound_is_in_no_conversation(go, server, run_rlmflow):
+    run = go(mind({"go": STEPS}))
+    assert run_rlmflow("rewind", f"{run.path}@root:turn2").code == 0
+    shown = conversation(run_rlmflow, run.path)
+    assert shown["as_sent"] and shown["turn"] == 2
+    assert [[m["role"], m["content"]] for m in shown["messages"]] == sent(server, 1)
+    assert shown["reply"] == run.nodes(type="llm_output")[1]["content"]
+    server.set_rules(mind({"go": [*STEPS[:2], "done('another way')"]}))
+    assert run_rlmflow("resume", run.path, "--restore", "replay", "-q").code == 0
+    again = conversation(run_rlmflow, run.path)
+    assert again["as_sent"] and again["turn"] == 3 and "another way" in again["reply"]
+    assert [[m["role"], m["content"]] for m in again["messages"]] == sent(server)
+    assert not any("three" in m["content"] for m in again["messages"])
 
 
 # ---- differences ----
@@ -212,6 +154,6 @@ def test_the_usage_of_a_resumed_run_adds_up(go, server, run_rlmflow):
 
 def test_views_that_do_not_go_together_are_refused(run_rlmflow, family):
     for flags in (["--conversation"], ["--usage", "--timeline"], ["--html", "x", "--agent", "root"],
-                  ["--diff", family, "--json"], ["--timeline", "--json"], ["--node", "n", "--usage"]):
+                  ["--diff", family, "--json"], ["--usage", "--json"], ["--node", "n", "--usage"]):
         r = run_rlmflow("view", family, *flags)
         assert r.code == 2 and "--" in r.stderr and r.stdout == "", flags

@@ -152,12 +152,6 @@
     supervising_output: 'Waits for sub-agents', resume_action: 'Sub-agents ended', error_output: 'Error',
     done_output: 'End',
   };
-  const ERRORS = {
-    exec: 'the code raised an exception', no_code: 'no code was found in the reply',
-    exec_timeout: 'the code ran too long', session_died: 'the session died',
-    interrupted: 'the run was stopped while this code ran; it may have run in part',
-    session_lost: 'the session is gone, and its variables with it', rejected: 'the code was not approved',
-  };
 
   /* What the metadata of a reply that came in order say. */
   const USUAL = /^\{"finish_reason": ?"(stop|end_turn)"\}$/;
@@ -170,7 +164,7 @@
     const n = agents[a].nodes[k], previous = agents[a].nodes[k - 1];
     const head = make('h3', '', TITLES[n.type] || n.type);
     if (n.turn) head.append(make('span', 'plain', 'turn ' + n.turn));
-    if (n.error) head.append(make('span', 'wrong', ERRORS[n.error] || n.error));
+    if (n.error) head.append(make('span', 'wrong', n.error));
     if (n.reason) head.append(make('span', n.reason === 'answered' ? 'state-answered' : 'wrong', n.reason));
     const side = [];
     if (n.model) side.push(n.model);
@@ -226,14 +220,14 @@
 
   /* ---- timelines ---- */
 
-  const KINDS = ['model', 'code', 'waiting', 'approval'];
-  const VARIABLES = ['--t-model', '--t-code', '--t-wait', '--t-gate'];
+  const KINDS = run.kinds;
+  const ALWAYS = ['model', 'code', 'waiting'];
 
   function draw(canvas) {
     const width = canvas.clientWidth, height = canvas.clientHeight, ratio = window.devicePixelRatio || 1;
     if (!width) return;
     const style = getComputedStyle(document.documentElement);
-    const colors = VARIABLES.map((v) => style.getPropertyValue(v).trim());
+    const colors = KINDS.map((kind) => style.getPropertyValue('--t-' + kind).trim());
     canvas.width = width * ratio;
     canvas.height = height * ratio;
     const c = canvas.getContext('2d'), scale = canvas.width / (run.total_ms || 1);
@@ -244,7 +238,7 @@
     c.fillStyle = style.getPropertyValue('--bad').trim();
     for (const [at] of run.stops) c.fillRect(at * scale - ratio, 0, 2 * ratio, canvas.height);
   }
-  const hasGates = agents.some((a) => a.spans.some((s) => s[0] === 3));
+  const there = KINDS.map((_, i) => agents.some((a) => a.spans.some((s) => s[0] === i)));
   const drawn = new Set();
   const seen = new IntersectionObserver((entries) => {
     for (const e of entries) {
@@ -274,7 +268,7 @@
   function legend(a) {
     const sum = a === null ? null : sums(a);
     return make('p', 'legend', ...KINDS.map((kind, i) =>
-      kind === 'approval' && !(sum ? sum[i] : hasGates) ? null :
+      !ALWAYS.includes(kind) && !(sum ? sum[i] : there[i]) ? null :
         make('span', '', make('i', kind), kind + (sum ? ' ' + time(sum[i]) : ''))));
   }
 

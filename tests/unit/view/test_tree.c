@@ -96,10 +96,34 @@ TEST(a_trajectory_shows_excerpts_and_a_node_shows_all)
     rlm_autofree char *agent = rlm_view_agent(root, NULL);
     CHECK_CONTAINS(agent, "root  unfinished");
     CHECK_CONTAINS(agent, "#0 error_output");
-    CHECK_CONTAINS(agent, "  exec\n");
+    CHECK_CONTAINS(agent, "  the code raised an exception\n");
     CHECK_CONTAINS(agent, "  12\n  … 2 more lines\n");
     rlm_autofree char *full = rlm_view_node(root, node, NULL);
     CHECK_CONTAINS(full, "  13\n  last\n");
+    rlm_graph_free(root);
+}
+
+TEST(errors_stand_in_words)
+{
+    rlm_graph *root = new_root("q");
+    const char *const kinds[] = {"interrupted", "session_lost", "rejected", "cpu_time", "memory"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        append(root, (struct rlm_node){.type = RLM_ERROR_OUTPUT,
+                                       .content = RLM_STR("x"),
+                                       .error = rlm_str_of(kinds[i])});
+    }
+    append(root, (struct rlm_node){.type = RLM_ERROR_OUTPUT, .error = RLM_STR("of_tomorrow")});
+    rlm_autofree char *text = rlm_view_agent(root, NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        CHECK(!strstr(text, kinds[i]) || strcmp(kinds[i], "memory") == 0);
+    }
+    CHECK_CONTAINS(text, "  the run was stopped while this code ran; it may have run in part\n");
+    CHECK_CONTAINS(text, "  the session is gone, and its variables with it\n");
+    CHECK_CONTAINS(text, "  of_tomorrow\n");
+    struct rlm_event event = {
+        .type = RLM_EVENT_APPEND_NODE, .graph = root, .node = rlm_graph_node(root, 1)};
+    rlm_autofree char *line = rlm_view_event(&event, NULL);
+    CHECK_TEXT(line, "root: the session is gone, and its variables with it: x");
     rlm_graph_free(root);
 }
 
@@ -108,7 +132,7 @@ TEST(a_text_that_stands_twice_in_a_node_is_shown_once)
     rlm_graph *root = new_root("q");
     append(root, (struct rlm_node){.type = RLM_EXEC_OUTPUT,
                                    .content = RLM_STR("seen"),
-                                   .output = RLM_STR("seen")});
+                                   .output = RLM_STR("seen\n")});
     rlm_autofree char *text = rlm_view_agent(root, NULL);
     const char *first = strstr(text, "seen");
     CHECK(first && !strstr(first + 1, "seen"));
