@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Members of the records that flow writes (the others: graph/record.h). Each has "t", when it was written
- * (microseconds since 1970), which runs of the first days of format 1 have in RESUMED alone.
+ * (microseconds since 1970); in older runs RESUMED alone has it.
  *
  * SESSION_OPENED {"agent", "session", "seed", "effects", "restored": [cells of earlier
  *                sessions that run again in it], "ready": {...as the worker said}}
