@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import json
 import warnings
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 from . import _engine
 from .clients import text_of
@@ -62,26 +63,34 @@ class Turn:
 class Drive:
     """One run: takes the engine's requests as they come and answers each in a task or a thread of the pool.
 
-    `may_step(agent_id)`, if given, decides whether an agent goes on after a node; one that does not is held
-    until `release`."""
+    With a `stepper` (streaming.py) agents are held at its boundaries until `release`; without one they go on."""
 
-    def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list, pool: Any,
-                 on_event: Optional[Callable] = None, may_step: Optional[Callable] = None):
+    def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list):
         self.flow, self.run = flow, run
-        self.clients, self.tools, self.pool = clients, tools, pool
-        self.watch, self.may_step = on_event, may_step
-        self.loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future = self.loop.create_future()
+        self.clients, self.tools = clients, tools
+        self.pool = concurrent.futures.ThreadPoolExecutor(flow.workers or 8, "rlmflow")
+        self.stepper: Any = None
+        self.streaming = False
         self.tasks: Dict[Any, asyncio.Task] = {}
         self.turns: Dict[str, Turn] = {}
         self.held: Dict[str, Any] = {}
         self._root: Optional[Graph] = None
-        self.loop.add_reader(run.fileno(), self.take)
+        self.attach()
+
+    def attach(self) -> None:
+        """Begins to take requests on the running loop."""
+        self.loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future = self.loop.create_future()
+        self.loop.add_reader(self.run.fileno(), self.take)
+
+    def detach(self) -> None:
+        self.loop.remove_reader(self.run.fileno())
 
     @property
     def root(self) -> Graph:
         if self._root is None:
             self._root = Graph(self.run.graph(), self)
+            self.flow.runs[self._root.graph_id] = self
         return self._root
 
     async def wait(self) -> None:
@@ -105,9 +114,14 @@ class Drive:
                 warnings.warn(f"exec_turn has not returned {TURNS_END_S} s after the end of the run; it is cancelled")
 
     def close(self) -> None:
-        self.loop.remove_reader(self.run.fileno())
+        self.detach()
         for task in list(self.tasks.values()):
             task.cancel()
+        self.pool.shutdown(wait=False)
+
+    def is_settled(self) -> bool:
+        """All agents that are not finished are held at a boundary."""
+        return bool(self.held) and not self.tasks and self.run.is_held()
 
     def take(self) -> None:
         for kind, *rest in self.run.take():
@@ -142,6 +156,8 @@ class Drive:
     def on_ended(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+        if self.stepper is not None:
+            self.stepper.watch(None, self)
 
     def on_cancel(self, answer: Any) -> None:
         task = self.tasks.get(answer)
@@ -152,8 +168,8 @@ class Drive:
         event = event_from_dict(json.loads(line), self.root)
         if event.node is not None and event.node.terminal and event.agent_id in self.turns:
             self.turns[event.agent_id].observe(event.node)
-        if self.watch is not None:
-            self.watch(event)
+        if self.stepper is not None:
+            self.stepper.watch(event, self)
 
     def on_next_step(self, answer: Any, agent_id: str) -> None:
         turn = self.turns.get(agent_id)
@@ -166,11 +182,11 @@ class Drive:
         self.step(answer, agent_id)
 
     def step(self, answer: Any, agent_id: str) -> None:
-        if self.may_step is None or self.may_step(agent_id):
+        if self.stepper is None or self.stepper.may_step(agent_id):
             answer.decide("allow", None, "")
         else:
             self.held[agent_id] = answer
-            self.watch(None)  # it may have been the last to be held
+            self.stepper.watch(None, self)  # it may have been the last to be held
 
     def on_chat(self, answer: Any, index: int, messages: list, max_tokens: int, agent_id: str, turn: int) -> None:
         asked = self.clients[index]
@@ -238,9 +254,6 @@ class Drive:
             answer.decide("rewrite", None, json.dumps(made))
         except Exception as e:
             answer.decide("reject", None, f"messages raised {describe(e)}")
-
-    def agents(self) -> List[str]:
-        return [g.agent_id for g in self.root.walk()]
 
 
 def node_for_engine(node: Node) -> dict:

@@ -2,21 +2,23 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
-from typing import Any, Dict, List, Optional
+from typing import Any, AsyncIterator, Dict, Optional, Union
 
 from . import _engine
 from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from .clients import Asked, UNKNOWN_PRICE, _EngineClient
+from .events import Event
 from .graph import Graph
 from .nodes import Node, UserQuery
 from .runtimes import Runtime, SubprocessRuntime
+from .streaming import Stepper, Until, check_until
 from .tools import Tool
 from .values import to_json
 
 __all__ = ["Flow", "RunEnded"]
 
+Path = "Union[str, os.PathLike[str], None]"
 _TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
 _RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
 
@@ -55,6 +57,7 @@ class Flow:
         self.max_live, self.max_agents = max_live, max_agents
         self.system_prompt = system_prompt
         self.runtime = runtime if runtime is not None else SubprocessRuntime()
+        self.runs: Dict[str, Drive] = {}  # by graph id, those that a stream holds
         self.tools: Dict[str, Tool] = {}
         for fn in tools or ():
             self.add_tool(fn)
@@ -66,21 +69,94 @@ class Flow:
 
     # Runs.
 
-    def run(self, query: str, *, inputs: Optional[dict] = None, output_schema: Any = None,
-            journal: "Optional[str | os.PathLike[str]]" = None, sync: bool = False) -> str:
+    def run(self, query: Optional[str] = None, *, graph: Optional[Graph] = None, inputs: Optional[dict] = None,
+            output_schema: Any = None, journal: Path = None, sync: bool = False) -> str:
         """The answer to `query`. See `arun`."""
-        return asyncio.run(self.arun(query, inputs=inputs, output_schema=output_schema, journal=journal, sync=sync))
+        return asyncio.run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
+                                     journal=journal, sync=sync))
 
-    async def arun(self, query: str, *, inputs: Optional[dict] = None, output_schema: Any = None,
-                   journal: "Optional[str | os.PathLike[str]]" = None, sync: bool = False) -> str:
+    async def arun(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
+                   inputs: Optional[dict] = None, output_schema: Any = None, journal: Path = None,
+                   sync: bool = False) -> str:
         """The answer to `query`; JSON text under an `output_schema`. `inputs` go to the root by name: str, bytes,
         `os.PathLike` (a file or directory), or anything that JSON can say. `journal` is the path of the run, which
-        must not exist; None: in memory. Raises `RunEnded` when there is no answer."""
-        run, clients, tools = self._new_run()
+        must not exist; None: in memory. `graph`: goes on with one that a stream has paused. Raises `RunEnded`
+        when there is no answer."""
+        drive = self._resolve(query, graph, inputs, output_schema, journal, sync)
+        drive.stepper = None
+        drive.release()
+        try:
+            await drive.wait()
+        finally:
+            self._forget(drive)
+        outcome = drive.run.outcome()
+        if outcome["reason"] != "answered":
+            look = drive.run.graph()
+            raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
+        return outcome["answer"]
+
+    async def run_streaming(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
+                            inputs: Optional[dict] = None, output_schema: Any = None, journal: Path = None,
+                            sync: bool = False, until: Until = "done", n: Optional[int] = None
+                            ) -> AsyncIterator[Event]:
+        """The changes of the graph as they come: `async for event in flow.run_streaming("...")`.
+
+        `until` says where each agent pauses: "next" after one node, "idle" after its code has run without an error,
+        "error" after one, "supervising" when it waits for sub-agents, a callable of (event, root graph) where it
+        returns true; "done" nowhere. When all agents have come there `n` times (once unless given) the stream ends
+        and the run is held: the same `graph`, given again, goes on, and may have been appended to meanwhile. A
+        stream that is closed early stops its run."""
+        passes = check_until(until, n)
+        drive = self._resolve(query, graph, inputs, output_schema, journal, sync, HOOK_NEXT_STEP | HOOK_EVENTS)
+        if drive.stepper is not None and drive.streaming:
+            raise RuntimeError(f"graph {graph and graph.graph_id} is already being streamed")
+        stepper = drive.stepper = Stepper(until, passes)
+        drive.streaming = True
+        drive.release()
+        try:
+            async for event in stepper.events(drive):
+                yield event
+            if drive.ended.done():
+                await drive.finish_turns()
+        except BaseException:
+            drive.run.stop()
+            await drive.ended
+            raise
+        finally:
+            drive.streaming = False
+            if drive.ended.done():
+                drive.close()
+                self._forget(drive)
+            else:
+                drive.detach()
+
+    def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict], output_schema: Any,
+                 journal: Path, sync: bool, hooks: int = 0) -> Drive:
+        """The drive of a graph that is held, or of a new run."""
+        if graph is not None:
+            drive = self.runs.get(graph.graph_id)
+            if drive is None or query is not None:
+                raise ValueError(f"graph {graph.graph_id} is not held by a stream of this flow")
+            if drive.streaming:
+                raise RuntimeError(f"graph {graph.graph_id} is already being streamed")
+            drive.attach()
+            return drive
+        if query is None:
+            raise ValueError("a run needs a query, or a graph to go on with")
+        run, clients, tools = self._new_run(hooks)
         taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
-        run.start(query, taken, output_schema and to_json(output_schema), journal and os.fspath(journal), sync,
-                  _RESTORE["auto"])
-        return await self._drive(run, clients, tools)
+        drive = Drive(self, run, clients=clients, tools=tools)
+        try:
+            run.start(query, taken, output_schema and to_json(output_schema), journal and os.fspath(journal), sync,
+                      _RESTORE["auto"])
+        except BaseException:
+            drive.close()
+            raise
+        return drive
+
+    def _forget(self, drive: Drive) -> None:
+        if drive._root is not None:
+            self.runs.pop(drive.root.graph_id, None)
 
     # What subclasses may override.
 
@@ -128,15 +204,6 @@ class Flow:
         if self._is_overridden("messages") or self._is_overridden("build_system_prompt"):
             hooks |= HOOK_MESSAGES
         return hooks
-
-    async def _drive(self, run: Any, clients: list, tools: list) -> str:
-        with concurrent.futures.ThreadPoolExecutor(self.workers or 8, "rlmflow") as pool:
-            await Drive(self, run, clients=clients, tools=tools, pool=pool).wait()
-        outcome = run.outcome()
-        if outcome["reason"] != "answered":
-            look = run.graph()
-            raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
-        return outcome["answer"]
 
     def _new_run(self, hooks: int = 0) -> tuple:
         clients, models = [], []

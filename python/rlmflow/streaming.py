@@ -1,0 +1,64 @@
+"""Where a stream of events pauses its run."""
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Union
+
+from .events import AppendNode, Event
+
+if TYPE_CHECKING:
+    from ._drive import Drive
+
+Until = Union[str, Callable[[Event, Any], Any]]
+
+_NODES = {"idle": ("exec_output", "done_output"), "error": ("error_output",), "supervising": ("supervising_output",)}
+UNTIL = ("done", "finished", "next", *_NODES)
+
+
+def check_until(until: Until, n: "int | None") -> int:
+    """The number of passes; ValueError for what is no boundary."""
+    if not callable(until) and until not in UNTIL:
+        raise ValueError(f"until={until!r} is none of {', '.join(UNTIL)}, and no callable of (event, graph)")
+    if n is not None and n < 1:
+        raise ValueError(f"n={n}: a stream passes at least one boundary")
+    return n or 1
+
+
+class Stepper:
+    """Holds each agent at a boundary, and tells when all that are not finished are held."""
+
+    def __init__(self, until: Until, passes: int):
+        self.until, self.passes = until, passes
+        self.queue: "asyncio.Queue[Event | None]" = asyncio.Queue()
+        self.at_boundary: Dict[str, bool] = {}
+
+    def is_boundary(self, event: Event, drive: "Drive") -> bool:
+        if callable(self.until):
+            return bool(self.until(event, drive.root))
+        if self.until == "next":
+            return event.node_type != "user_query"  # the task, which was there before
+        return event.node_type in _NODES.get(self.until, ())
+
+    def watch(self, event: "Event | None", drive: "Drive") -> None:
+        """An event has come; None: an agent is held."""
+        if isinstance(event, AppendNode) and self.is_boundary(event, drive):
+            self.at_boundary[event.agent_id] = True
+        self.queue.put_nowait(event)
+
+    def may_step(self, agent_id: str) -> bool:
+        return not self.at_boundary.get(agent_id)
+
+    async def events(self, drive: "Drive") -> AsyncIterator[Event]:
+        """Events until the last boundary, or the end of the run."""
+        while True:
+            if self.queue.empty() and drive.ended.done():
+                return
+            if self.queue.empty() and drive.is_settled():
+                self.passes -= 1
+                if self.passes == 0:
+                    return
+                self.at_boundary.clear()
+                drive.release()
+            event = await self.queue.get()
+            if event is not None:
+                yield event
