@@ -11,6 +11,7 @@ from .events import *  # noqa: F401,F403
 from .flow import *  # noqa: F401,F403
 from .graph import *  # noqa: F401,F403
 from .nodes import *  # noqa: F401,F403
+from .replay import *  # noqa: F401,F403
 from .runtimes import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
 

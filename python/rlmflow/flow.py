@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, AsyncIterator, Dict, Optional, Union
+from typing import Any, AsyncIterator, Callable, Dict, Optional, Union
 
 from . import _engine
 from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
@@ -11,6 +11,7 @@ from .clients import Asked, UNKNOWN_PRICE, _EngineClient
 from .events import Event
 from .graph import Graph
 from .nodes import Node, UserQuery
+from .replay import ReplayReport
 from .runtimes import Runtime, SubprocessRuntime
 from .streaming import Stepper, Until, check_until
 from .tools import Tool
@@ -85,6 +86,9 @@ class Flow:
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync)
         drive.stepper = None
         drive.release()
+        return await self._finish(drive)
+
+    async def _finish(self, drive: Drive) -> str:
         try:
             await drive.wait()
         finally:
@@ -94,6 +98,40 @@ class Flow:
             look = drive.run.graph()
             raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
         return outcome["answer"]
+
+    def resume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
+               sync: bool = False) -> str:
+        """The answer of a run that was stopped or killed. See `aresume`."""
+        return asyncio.run(self.aresume(journal, query=query, restore=restore, cut=cut, sync=sync))
+
+    async def aresume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
+                      sync: bool = False) -> str:
+        """Goes on with the run at `journal` from whatever it holds, under this flow's limits, clients and tools:
+        replies that were paid for are used, answered calls are not made again. `query`: a follow-up for one that
+        has ended. `restore`: "replay" runs the cells of lost sessions again, with the recorded answers to their
+        calls; "fresh" tells the model which variables are gone; "auto" is the one or the other by whether their
+        effects stayed inside. `cut`: where the journal is damaged before its end, goes on from there."""
+        if restore not in _RESTORE:
+            raise ValueError(f"restore={restore!r} is none of {', '.join(_RESTORE)}")
+        drive = self._begin(lambda run: run.resume(os.fspath(journal), query, cut, sync, _RESTORE[restore]))
+        return await self._finish(drive)
+
+    def replay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
+        """Runs the recorded run at `journal` again, without a model, a tool or a file. See `areplay`."""
+        return asyncio.run(self.areplay(journal, execute=execute))
+
+    async def areplay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
+        """Runs the recorded run again and compares each step; `exec_turn` is passed with `replay=True`. `execute`:
+        cells run again also where their effects may reach outside."""
+        drive = self._begin(lambda run: run.replay(os.fspath(journal), execute))
+        try:
+            await drive.wait()
+        finally:
+            self._forget(drive)
+        outcome = drive.run.outcome()
+        if outcome["reason"] == "failed" and outcome["code"]:
+            raise RunEnded("failed", outcome["message"], None, os.fspath(journal))
+        return ReplayReport(reason=outcome["reason"], **drive.run.report())
 
     async def run_streaming(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
                             inputs: Optional[dict] = None, output_schema: Any = None, journal: Path = None,
@@ -143,12 +181,16 @@ class Flow:
             return drive
         if query is None:
             raise ValueError("a run needs a query, or a graph to go on with")
-        run, clients, tools = self._new_run(hooks)
         taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
+        schema = output_schema and to_json(output_schema)
+        return self._begin(lambda run: run.start(query, taken, schema, journal and os.fspath(journal), sync,
+                                                 _RESTORE["auto"]), hooks)
+
+    def _begin(self, start: Callable, hooks: int = 0) -> Drive:
+        run, clients, tools = self._new_run(hooks)
         drive = Drive(self, run, clients=clients, tools=tools)
         try:
-            run.start(query, taken, output_schema and to_json(output_schema), journal and os.fspath(journal), sync,
-                      _RESTORE["auto"])
+            start(run)
         except BaseException:
             drive.close()
             raise

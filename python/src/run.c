@@ -636,6 +636,33 @@ static PyObject *run_outcome(PyObject *object, PyObject *none)
     return result;
 }
 
+static PyObject *run_report(PyObject *object, PyObject *none)
+{
+    (void)none;
+    struct run_object *self = (struct run_object *)object;
+    if (check_begun(self) < 0) {
+        return NULL;
+    }
+    engine_enter();
+    const struct rlm_replay_report *r = rlm_run_replay_report(self->run);
+    PyObject *result =
+        r ? Py_BuildValue("{s:n,s:n,s:n,s:n,s:n,s:z,s:L,s:O,s:z,s:i,s:L,s:z,s:N,s:N}", "nodes",
+                          (Py_ssize_t)r->nodes, "calls", (Py_ssize_t)r->calls, "cells_run",
+                          (Py_ssize_t)r->cells_run, "cells_not_run", (Py_ssize_t)r->cells_not_run,
+                          "outputs_differ", (Py_ssize_t)r->outputs_differ, "first_output_agent_id",
+                          r->first_output_agent_id, "first_output_cell",
+                          (long long)r->first_output_cell, "diverged",
+                          r->diverged ? Py_True : Py_False, "agent_id", r->agent_id, "turn",
+                          r->turn, "cell", (long long)r->cell, "what", r->what, "recorded",
+                          str_to_python(r->recorded), "replayed", str_to_python(r->replayed))
+          : NULL;
+    engine_leave();
+    if (!r) {
+        PyErr_SetString(PyExc_RuntimeError, "the run is no replay");
+    }
+    return result;
+}
+
 static PyObject *run_graph(PyObject *object, PyObject *none)
 {
     (void)none;
@@ -665,6 +692,7 @@ static PyMethodDef methods[] = {
     {"append", run_append, METH_VARARGS,
      "append(agent_id, node): at a gate of exec_turn or next_step; the node's JSON text."},
     {"outcome", run_outcome, METH_NOARGS, "Answer, reason, message, usage, path."},
+    {"report", run_report, METH_NOARGS, "What a replay has found."},
     {"graph", run_graph, METH_NOARGS, "The root, or None while the inputs are taken in."},
     {NULL, NULL, 0, NULL},
 };
