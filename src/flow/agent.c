@@ -197,7 +197,7 @@ void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
         rlm_run_schedule(agent->parent); /* it may wait for what its interrupted cell launched */
     }
     if (!agent->parent) {
-        rlm_run_end(agent->run);
+        rlm_run_root_ended(agent->run);
     }
 }
 

@@ -1,18 +1,22 @@
-/* The inside of a run: what the files of flow share.
+/* The inside of a run: what the files of flow share, and the map of the layer.
  *
- *     flow.c      the policy: limits, models, tools                     struct rlm_flow
- *     run.c       one drive of one graph: start, turn, stop, end        struct rlm_run
- *     resume.c    a run that goes on from its journal (past.h: what it says; restore.c runs cells again)
- *     input.c, input_file.c, input_directory.c    take the inputs in before the first step
- *     agent.c     performs the steps of the step machine (step.h)       struct rlm_agent
- *     cell.c, open.c    its session, and the cells that run there
- *     ask.c       one model call: reserve, wait, send, settle, retry    struct rlm_ask
- *     call.h      host calls of a cell, and who performs them           struct rlm_call
- *     gate.c      questions before code runs, a model is asked or a call is performed
- *     record.c    what the journal says of all this
+ *     flow.c          the policy: limits, models, tools                   struct rlm_flow
+ *     run.c           one drive of one graph: turns, halts, the end       struct rlm_run
+ *     run_start.c     a new run (run_program.c: what the program keeps with it)
+ *     run_clock.c     max_time
+ *     input.h         takes the inputs in before the first step
+ *     agent.c         performs the steps of the step machine (step.h)     struct rlm_agent
+ *     cell.c, open.c  its session, and the cells that run there
+ *     ask.c           one model call: reserve, wait, send, settle, retry  struct rlm_ask
+ *     call.h          host calls of a cell, and who performs them         struct rlm_call
+ *     gate.h          questions before code runs, a model is asked or a call is performed
+ *     record.c        what the journal says of all this
  *
- * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of a
- * cell); messages and prompt project a graph into a conversation.
+ * A run that goes on: past.h (what its journal says), resume.c, restore.h (cells run again in a new
+ * session). One that is played again: replay.h.
+ *
+ * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of
+ * a cell); messages and prompt project a graph into a conversation.
  *
  * All of it lives on the loop's thread. An agent lives as long as its run; what it holds (session,
  * calls) ends with its last node. Sessions and chats are let go of on the next turn of the loop,
@@ -173,37 +177,48 @@ int rlm_run_new(rlm_flow *flow,
                 void *arg,
                 rlm_run **ret_run,
                 rlm_error **err);
-int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err);
-/* The clock of max_time begins, behind what earlier drives took. */
-void rlm_run_start_clock(rlm_run *run);
-/* Time in which the clock of max_time has stood still in this drive. */
-int64_t rlm_run_still_ms(const rlm_run *run);
-/* Time in which the engine has run the tree, earlier drives included. */
-int64_t rlm_run_elapsed_ms(const rlm_run *run);
 void rlm_run_emit(rlm_run *run,
                   enum rlm_event_type type,
                   rlm_graph *g,
                   const struct rlm_node *node,
                   rlm_str text);
 void rlm_run_notice(rlm_run *run, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Makes the agent take its next step on the next turn of the loop. */
+void rlm_run_schedule(struct rlm_agent *agent);
+/* Makes the loop turn for the run (sessions to close, queues to look at). */
+void rlm_run_poke(rlm_run *run);
+/* The root has ended, and the run with it. */
+void rlm_run_root_ended(rlm_run *run);
 /* Ends the run where it is, for this reason (a literal). */
 void rlm_run_halt(rlm_run *run, const char *reason);
 void rlm_run_halt_because(rlm_run *run, const char *reason, const char *message);
 /* The run cannot go on (journal, memory): ends it as "failed"; what is written stays. */
 void rlm_run_fail(rlm_run *run, rlm_error *err);
 void rlm_run_fail_no_memory(rlm_run *run);
-/* Makes the agent take its next step on the next turn of the loop. */
-void rlm_run_schedule(struct rlm_agent *agent);
-/* Makes the loop turn for the run (sessions to close, queues to look at). */
-void rlm_run_poke(rlm_run *run);
-/* The root has ended. */
-void rlm_run_end(rlm_run *run);
 /* Lets go of the session of an agent that has answered a little later (with the run at the latest),
  * since ending a process takes as long as a short cell, and others may be waiting to run. */
 void rlm_run_retire_session(rlm_run *run, rlm_session *session);
 /* Lets go of a session or a chat on the next turn. */
 void rlm_run_close_session(rlm_run *run, rlm_session *session);
 void rlm_run_drop_chat(rlm_run *run, rlm_chat *chat);
+
+/* ---- run_program.c ---- */
+/* What the program keeps with the run (JSON, or NULL) is checked and copied. */
+int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err);
+
+/* ---- run_clock.c ---- */
+/* The clock of max_time begins, behind what earlier drives took. */
+void rlm_run_start_clock(rlm_run *run);
+/* Holds it or lets it go on: agents have come to gates, or gone on from them. */
+void rlm_run_hold_clock(rlm_run *run);
+/* Time in which the clock has stood still in this drive. */
+int64_t rlm_run_still_ms(const rlm_run *run);
+/* Time in which the engine has run the tree, earlier drives included. */
+int64_t rlm_run_elapsed_ms(const rlm_run *run);
+/* Of the timer `time_limit`; `arg` is the run. */
+void rlm_run_time_is_over(void *arg);
+
+/* ---- flow.c ---- */
 struct rlm_flow_model *rlm_flow_find_model(const rlm_flow *flow, rlm_str name);
 /* "default, small, ..." */
 void rlm_flow_put_model_names(const rlm_flow *flow, struct rlm_buf *out);
@@ -254,9 +269,9 @@ bool rlm_node_is_by_program(const struct rlm_node *node);
 /* Its model is being asked: opens its session meanwhile, if a slot is free. */
 void rlm_agent_prepare(struct rlm_agent *agent);
 /* Runs the code of the last reply as soon as there is a slot and a session. */
+void rlm_agent_run_code(struct rlm_agent *agent);
 /* After a resume: takes up what was under way when the run was stopped. True: there is no other step. */
 bool rlm_agent_goes_on(struct rlm_agent *agent);
-void rlm_agent_run_code(struct rlm_agent *agent);
 /* With `sync`: sends the cell; its record is on disk. */
 void rlm_agent_send_cell(struct rlm_agent *agent);
 
@@ -324,8 +339,8 @@ int rlm_record_cell(struct rlm_agent *agent, const struct rlm_node *action, rlm_
 /* What restore and replay match a call by: SHA-256 of the canonical JSON of [name, args, kwargs],
  * blobs by their hash; of one that is too large for a record, that of its name. */
 int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1]);
-/* RLM_E_LIMIT: the arguments are too large; the call was recorded without them, the run goes on. */
-/* `again`: the id it had before, or 0. */
+/* `again`: the id it had before, or 0. RLM_E_LIMIT: the arguments are too large; the call was recorded
+ * without them, the run goes on. */
 int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again);
 /* With `agent->answer` set, that of `done`: the answer stands from here on. */
 int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
