@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/drive.h"
 #include "cli/program.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 #include <dirent.h>
@@ -147,7 +148,7 @@ static int run(struct options *o)
         free(path);
         return EXIT_USAGE;
     }
-    drive_block_signals();
+    signals_block();
     models_take_environment(&unused); /* no session needs keys, so none may see them */
     models_forget(&unused);
     int code = drive_run(&d);

@@ -2,6 +2,7 @@
 #include "cli/drive.h"
 #include "cli/kept.h"
 #include "cli/output.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static int run(struct options *o)
         d.child_model_name = NULL;
     }
     if (code == 0) {
-        drive_block_signals();
+        signals_block();
         models_take_environment(&unused); /* nothing needs keys, so no session may see them */
         code = drive_run(&d);
     }

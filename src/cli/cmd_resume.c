@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/drive.h"
 #include "cli/kept.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@ int resume_run(struct options *o, const char *name, struct rlm_str query)
     }
     if (code == 0) {
         d.restore = drive_restore_mode(o);
-        drive_block_signals();
+        signals_block();
         models_take_environment(&provider);
         code = drive_run(&d);
     }

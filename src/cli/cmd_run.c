@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/drive.h"
 #include "cli/inputs.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 #include "cli/units.h"
 
@@ -92,7 +93,7 @@ static int run(struct options *o)
     if (code == 0) {
         d.inputs = inputs;
         d.restore = drive_restore_mode(o);
-        drive_block_signals();
+        signals_block();
         models_take_environment(&provider);
         code = drive_run(&d);
     }

@@ -21,9 +21,7 @@ struct drive {
     char *path; /* set by drive_run: where the run is kept; the caller frees it */
 };
 
-/* From here on SIGINT, SIGTERM and SIGHUP are read by drive_run. Before any thread is started. */
-void drive_block_signals(void);
 /* What --restore says; `ask` asks. */
 enum rlm_restore_mode drive_restore_mode(const struct options *o);
-/* Returns an exit code. */
+/* Signals must be blocked (signals.h): here they are read. Returns an exit code. */
 int drive_run(struct drive *d);

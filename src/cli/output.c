@@ -40,7 +40,7 @@ static bool is_interrupted(void)
 }
 
 /* Writes all. A reader that does not read holds the program up, but a signal that waits until the loop
- * turns (drive_block_signals) ends that: nobody may be unable to interrupt. Returns 0 or an errno value. */
+ * turns (signals_block) ends that: nobody may be unable to interrupt. Returns 0 or an errno value. */
 static int write_all(int fd, const char *bytes, size_t len, bool patient)
 {
     enum { LOOK_MS = 100, PIECE = 4096 /* PIPE_BUF: what poll promises room for */ };

@@ -1,7 +1,8 @@
 /* What a replay found, as `rlmflow replay` tells it. */
 #pragma once
 
-#include <rlmflow.h>
+#include "rlmflow.h"
+
 #include <stdbool.h>
 
 /* Says whether the run was the same again. Returns the exit code; cells that printed something else are
