@@ -64,7 +64,7 @@ CHANGES = {
     "an output": ("node", {"agent": "root", "type": "exec_output"}, 0,
                   lambda r: {"content": "[7]", "output": "[7]\n"},
                   "differs: root, turn 1: the messages that the model is sent"),
-    "the prompt": ("reserve", {"agent": "root", "turn": 1}, 0, lambda r: {"messages": "0" * 16},
+    "the prompt": ("reserve", {"agent": "root", "turn": 1}, 0, lambda r: {"messages": "1" * 16},
                    "differs: root, before its first turn: the messages that the model is sent"),
     "an argument": ("call_started", {"name": "llm_query_batched"}, 0, lambda r: {"args": [["one", "two", "4"]]},
                     "differs: root, turn 3, cell 3: a host call that was not made"),
