@@ -131,7 +131,8 @@ static void close_idle(void *arg)
 
 void rlm_run_retire_session(rlm_run *run, rlm_session *session)
 {
-    rlm_session **slot = run->idle.len < MOST_IDLE ? rlm_vec_push(&run->idle) : NULL;
+    bool later = run->idle.len < MOST_IDLE && !rlm_session_closes_early(session);
+    rlm_session **slot = later ? rlm_vec_push(&run->idle) : NULL;
     if (!slot) {
         rlm_run_close_session(run, session);
         return;

@@ -7,6 +7,9 @@
  * The session speaks the protocol of docs/protocol.md over whatever transport its runtime gives it,
  * checks every frame against its state, keeps the clocks of a cell, and turns what goes wrong into
  * a value: an event with a reason. It never looks inside calls but for streams and blobs.
+ *
+ * What a session is made of is its runtime's: session.c speaks with a worker over a transport of the
+ * runtime's.
  */
 #pragma once
 
@@ -40,6 +43,10 @@ struct rlm_session_options {
     uint64_t cpu_time_ms;           /* a cell, always; 0: no limit */
     uint64_t open_timeout_ms;       /* until `ready`; 0: no limit */
     int64_t last_call;              /* ids of host calls begin behind it, as `open_json` says */
+    /* The caller passes the word: the cell goes on with rlm_session_resume alone, also with no
+     * results; `suspended` comes each time that the worker gives the word back, `woken` when it wants
+     * it. */
+    bool by_hand;
 };
 
 /* One host call as the worker made it. */
@@ -94,6 +101,7 @@ struct rlm_session_events {
     /* In mid-cell the code gave up these open calls (ascending): nobody waits for their answers any
      * more. NULL: not told. */
     void (*given_up)(void *arg, const int64_t *ids, size_t n_ids);
+    void (*woken)(void *arg); /* by hand only */
 };
 
 /* Opens a session; `ready` or `died` follows. */
@@ -128,10 +136,31 @@ void rlm_session_pause(rlm_session *s, bool paused);
 void rlm_session_close(rlm_session *s);
 
 bool rlm_session_is_busy(const rlm_session *s); /* a cell is under way */
+/* It is to be closed before its run has ended, and not only when there is time. */
+bool rlm_session_closes_early(const rlm_session *s);
 
 /* What sessions of this runtime can do to the world: "none" or "outside". */
 const char *rlm_runtime_effects(const rlm_runtime *r);
 const char *rlm_runtime_name(const rlm_runtime *r);
+
+/* For implementations: what a session does with these calls. */
+struct rlm_session_ops {
+    int (*recover)(rlm_session *s, rlm_str value_json, rlm_error **err);
+    int (*start)(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err);
+    int (*resume)(rlm_session *s,
+                  const struct rlm_call_result *results,
+                  size_t n_results,
+                  rlm_error **err);
+    void (*unwind)(rlm_session *s);
+    void (*interrupt)(rlm_session *s, const char *reason, rlm_str message, uint64_t grace_ms);
+    void (*pause)(rlm_session *s, bool paused);
+    void (*close)(rlm_session *s);
+    bool (*is_busy)(const rlm_session *s);
+    bool closes_early;
+};
+struct rlm_session {
+    const struct rlm_session_ops *ops;
+};
 
 /* For implementations: a transport gives a session its bytes and its end. Events come on the loop,
  * never inside an operation. `free` may be called inside any event: the transport does not touch
@@ -177,7 +206,23 @@ struct rlm_runtime_ops {
                    struct rlm_transport **ret_transport,
                    rlm_error **err);
     void (*free)(rlm_runtime *r);
+    /* Opens a session that is not one of a worker; NULL: it is, and `connect` gives its transport. */
+    int (*open)(rlm_runtime *r,
+                const struct rlm_session_options *options,
+                const struct rlm_session_events *events,
+                void *arg,
+                rlm_session **ret_session,
+                rlm_error **err);
 };
+/* session.c: one of a worker. */
+int rlm_session_open_worker(rlm_runtime *r,
+                            const struct rlm_session_options *options,
+                            const struct rlm_session_events *events,
+                            void *arg,
+                            rlm_session **ret_session,
+                            rlm_error **err);
+/* Of a session of a worker, by hand: asks for the word, if the worker has it. */
+void rlm_session_ask_for_word(rlm_session *s);
 
 /* The parts of worker/, joined and compiled in. */
 extern const char rlm_worker_source[];

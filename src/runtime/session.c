@@ -13,9 +13,14 @@ enum {
     KEEP_BYTES = 256 * 1024, /* a larger buffer is not kept between messages */
 };
 
+static struct worker_session *worker_of(rlm_session *s)
+{
+    return (struct worker_session *)s;
+}
+
 /* ---- death ----------------------------------------------------------------------------------- */
 
-void session_die(rlm_session *s, const char *reason, const char *format, ...)
+void session_die(struct worker_session *s, const char *reason, const char *format, ...)
 {
     if (s->state == SESSION_DEAD) {
         return;
@@ -36,7 +41,7 @@ void session_die(rlm_session *s, const char *reason, const char *format, ...)
     rlm_defer_schedule(s->death_defer);
 }
 
-void session_fail(rlm_session *s, const rlm_error *err)
+void session_fail(struct worker_session *s, const rlm_error *err)
 {
     if (rlm_error_code(err) == RLM_E_PROTOCOL) {
         session_die(s, "protocol", "the worker broke the protocol and was ended: %s",
@@ -46,7 +51,7 @@ void session_fail(rlm_session *s, const rlm_error *err)
     }
 }
 
-int session_stored(rlm_session *s, int result, const rlm_error *err)
+int session_stored(struct worker_session *s, int result, const rlm_error *err)
 {
     if (result == RLM_E_IO || result == RLM_E_NOT_FOUND || result == RLM_E_CORRUPT) {
         session_die(s, "disk", "%s", rlm_error_message(err));
@@ -56,7 +61,7 @@ int session_stored(rlm_session *s, int result, const rlm_error *err)
 
 static void tell_death(void *arg)
 {
-    rlm_session *s = arg;
+    struct worker_session *s = arg;
     struct rlm_session_death how = {
         .reason = s->death_reason,
         .message =
@@ -69,7 +74,7 @@ static void tell_death(void *arg)
 
 /* ---- what the transport tells ---------------------------------------------------------------- */
 
-static void destroy(rlm_session *s)
+static void destroy(struct worker_session *s)
 {
     rlm_timer_free(s->clock.timer);
     rlm_defer_free(s->death_defer);
@@ -87,7 +92,7 @@ static void destroy(rlm_session *s)
     free(s);
 }
 
-static void leave(rlm_session *s)
+static void leave(struct worker_session *s)
 {
     if (--s->depth == 0 && s->closed) {
         destroy(s);
@@ -96,7 +101,7 @@ static void leave(rlm_session *s)
 
 static void received(void *arg, const void *bytes, size_t len)
 {
-    rlm_session *s = arg;
+    struct worker_session *s = arg;
     s->depth++;
     session_received(s, bytes, len);
     leave(s);
@@ -104,7 +109,7 @@ static void received(void *arg, const void *bytes, size_t len)
 
 static void drained(void *arg)
 {
-    rlm_session *s = arg;
+    struct worker_session *s = arg;
     s->depth++;
     session_pump(s);
     session_clock_progress(s);
@@ -113,7 +118,7 @@ static void drained(void *arg)
 
 static void ended(void *arg, const char *reason, rlm_str message, rlm_str said)
 {
-    rlm_session *s = arg;
+    struct worker_session *s = arg;
     const char *colon = said.len ? ": " : "";
     s->depth++;
     if (s->was_ready) {
@@ -128,87 +133,12 @@ static void ended(void *arg, const char *reason, rlm_str message, rlm_str said)
 
 static const struct rlm_transport_events transport_events = {received, drained, ended};
 
-/* ---- opening and closing --------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------- */
 
-static int prepare(rlm_session *s, const struct rlm_session_options *o, rlm_error **err)
+static void worker_close(rlm_session *session)
 {
-    s->exec_timeout_ms = o->exec_timeout_ms;
-    s->cpu_time_ms = o->cpu_time_ms;
-    s->open_timeout_ms = o->open_timeout_ms;
-    s->decoder = RLM_FRAME_DECODER_INIT;
-    s->cell_output = RLM_BUF(RLM_SESSION_MAX_MESSAGE);
-    s->last_call_id = o->last_call;
-    s->recovered = RLM_BUF(MAX_FRAME_BYTES);
-    s->results = RLM_BUF(MAX_FRAME_BYTES);
-    s->out.frame = RLM_BUF(MAX_FRAME_BYTES);
-    s->death_message = RLM_BUF(MAX_MESSAGE);
-    s->clock.timer = rlm_timer_new(s->loop, session_clock_fired, s);
-    s->death_defer = rlm_defer_new(s->loop, tell_death, s);
-    return s->clock.timer && s->death_defer ? 0 : rlm_error_nomem(err);
-}
-
-static int send_open(rlm_session *s, const struct rlm_session_options *o, rlm_error **err)
-{
-    int r;
-    for (const char *const *id = o->input_blobs; id && *id; id++) {
-        const struct rlm_blob *blob = rlm_blobs_find(s->blobs, rlm_str_of(*id));
-        if (!blob) {
-            return rlm_error_set(err, RLM_E_INVAL, "an input is a blob that the run has not: %s",
-                                 *id);
-        }
-        if (session_blob_flags(s, rlm_str_of(blob->id)) & BLOB_ANNOUNCED) {
-            continue;
-        }
-        if ((r = session_allow_blob(s, blob->id, BLOB_ALLOWED | BLOB_ANNOUNCED, err)) < 0 ||
-            (r = session_send_blob(s, blob, err)) < 0) {
-            return r;
-        }
-    }
-    struct rlm_buf *frame = session_new_frame(s);
-    rlm_buf_add_str(frame, o->open_json);
-    return session_send(s, RLM_FRAME_OPEN, frame, err);
-}
-
-int rlm_session_open(rlm_runtime *r,
-                     const struct rlm_session_options *options,
-                     const struct rlm_session_events *events,
-                     void *arg,
-                     rlm_session **ret_session,
-                     rlm_error **err)
-{
-    rlm_session *s;
-    if (!RLM_NEW(s)) {
-        return rlm_error_nomem(err);
-    }
-    s->loop = r->loop;
-    s->events_copy = *events;
-    s->events = &s->events_copy;
-    s->arg = arg;
-    s->blobs = rlm_blobs_ref(options->blobs);
-    int result = prepare(s, options, err);
-    if (result == 0) {
-        result = r->ops->connect(r, options, &s->transport, err);
-    }
-    if (result == 0) {
-        s->transport->events = &transport_events;
-        s->transport->arg = s;
-        result = send_open(s, options, err);
-    }
-    if (result < 0) {
-        rlm_session_close(s);
-        return rlm_error_wrap(err, result, "opening a session (%s)", r->ops->name);
-    }
-    if (s->open_timeout_ms) {
-        s->clock.open_due_us = rlm_now_us() + s->open_timeout_ms * 1000;
-    }
-    session_clock_update(s);
-    *ret_session = s;
-    return 0;
-}
-
-void rlm_session_close(rlm_session *s)
-{
-    if (!s || s->closed) {
+    struct worker_session *s = worker_of(session);
+    if (s->closed) {
         return;
     }
     s->closed = true;
@@ -227,12 +157,12 @@ void rlm_session_close(rlm_session *s)
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-bool rlm_session_is_busy(const rlm_session *s)
+static bool worker_is_busy(const rlm_session *s)
 {
-    return session_is_busy(s);
+    return session_is_busy((const struct worker_session *)s);
 }
 
-static int check_alive(const rlm_session *s, rlm_error **err)
+static int check_alive(const struct worker_session *s, rlm_error **err)
 {
     return s->state == SESSION_DEAD || s->closed
                ? rlm_error_set(err, RLM_E_SESSION, "the session has ended: %s",
@@ -240,8 +170,9 @@ static int check_alive(const rlm_session *s, rlm_error **err)
                : 0;
 }
 
-int rlm_session_recover(rlm_session *s, rlm_str value_json, rlm_error **err)
+static int worker_recover(rlm_session *session, rlm_str value_json, rlm_error **err)
 {
+    struct worker_session *s = worker_of(session);
     int r = check_alive(s, err);
     if (r == 0) {
         r = session_announce_blobs(s, value_json, err);
@@ -254,8 +185,9 @@ int rlm_session_recover(rlm_session *s, rlm_str value_json, rlm_error **err)
     return rlm_buf_check(&s->recovered, err);
 }
 
-int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **err)
+static int worker_start(rlm_session *session, int64_t cell, rlm_str code, rlm_error **err)
 {
+    struct worker_session *s = worker_of(session);
     int r = check_alive(s, err);
     if (r < 0) {
         return r;
@@ -291,7 +223,7 @@ int rlm_session_start(rlm_session *s, int64_t cell, rlm_str code, rlm_error **er
     return 0;
 }
 
-void session_end_cell(rlm_session *s)
+void session_end_cell(struct worker_session *s)
 {
     s->state = SESSION_IDLE;
     s->open_calls.len = 0;
@@ -310,7 +242,7 @@ void session_end_cell(rlm_session *s)
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-static bool find_call(const rlm_session *s, int64_t id, size_t *ret_index)
+static bool find_call(const struct worker_session *s, int64_t id, size_t *ret_index)
 {
     size_t low = 0, high = s->open_calls.len;
     while (low < high) {
@@ -344,7 +276,7 @@ static void write_result(struct rlm_buf *b, const struct rlm_call_result *result
     rlm_json_end(&w, '}');
 }
 
-static void begin_results(rlm_session *s)
+static void begin_results(struct worker_session *s)
 {
     static const char start[RLM_FRAME_HEADER] = {0};
     rlm_buf_clear(&s->results);
@@ -352,7 +284,8 @@ static void begin_results(rlm_session *s)
     rlm_buf_adds(&s->results, "{\"results\":[");
 }
 
-static int add_result(rlm_session *s, const struct rlm_call_result *result, rlm_error **err)
+static int
+add_result(struct worker_session *s, const struct rlm_call_result *result, rlm_error **err)
 {
     int r;
     if (result->id <= 0 || result->id > s->last_call_id) {
@@ -385,7 +318,7 @@ static int add_result(rlm_session *s, const struct rlm_call_result *result, rlm_
 }
 
 /* Gives the word to the worker, with what there is. */
-static void resume(rlm_session *s)
+static void resume(struct worker_session *s)
 {
     if (s->n_results == 0) {
         begin_results(s);
@@ -406,17 +339,18 @@ static void resume(rlm_session *s)
     session_clock_update(s);
 }
 
-void session_pass_results(rlm_session *s)
+void session_pass_results(struct worker_session *s)
 {
-    if (s->state == SESSION_SUSPENDED && !s->in_suspended && (s->n_results > 0 || s->woken)) {
+    bool wanted = s->n_results > 0 || s->woken;
+    if (s->state == SESSION_SUSPENDED && !s->by_hand && !s->in_suspended && wanted) {
         resume(s);
     }
 }
 
 /* In its turn: before the resume it asks to be answered it would ask nothing. */
-static void ask_for_word(rlm_session *s)
+static void ask_for_word(struct worker_session *s)
 {
-    if (s->state != SESSION_RUNNING || s->yield_sent || s->n_results == 0) {
+    if (s->state != SESSION_RUNNING || s->yield_sent || (s->n_results == 0 && !s->by_hand)) {
         return;
     }
     rlm_autoerr rlm_error *err = NULL;
@@ -429,27 +363,44 @@ static void ask_for_word(rlm_session *s)
     s->yield_sent = true;
 }
 
-int rlm_session_resume(rlm_session *s,
-                       const struct rlm_call_result *results,
-                       size_t n_results,
-                       rlm_error **err)
+void rlm_session_ask_for_word(rlm_session *s)
 {
+    ask_for_word(worker_of(s));
+}
+
+static int worker_resume(rlm_session *session,
+                         const struct rlm_call_result *results,
+                         size_t n_results,
+                         rlm_error **err)
+{
+    struct worker_session *s = worker_of(session);
     int r = check_alive(s, err);
+    if (r == 0 && s->by_hand && s->state != SESSION_SUSPENDED) {
+        r = rlm_error_set(err, RLM_E_INVAL, "a session was resumed that is not suspended");
+    }
     for (size_t i = 0; r == 0 && i < n_results; i++) {
         r = add_result(s, &results[i], err);
     }
-    if (s->state != SESSION_DEAD && !s->closed) {
+    if (s->state == SESSION_DEAD || s->closed) {
+        return r;
+    }
+    if (!s->by_hand) {
         ask_for_word(s);
         session_pass_results(s);
         session_clock_update(s);
+    } else if (r == 0) {
+        resume(s);
     }
     return r;
 }
 
 /* ---- ending a cell --------------------------------------------------------------------------- */
 
-void session_interrupt(
-    rlm_session *s, const char *reason, const char *clock, rlm_str message, uint64_t grace_ms)
+void session_interrupt(struct worker_session *s,
+                       const char *reason,
+                       const char *clock,
+                       rlm_str message,
+                       uint64_t grace_ms)
 {
     if (!session_is_busy(s)) {
         return;
@@ -487,13 +438,14 @@ void session_interrupt(
     session_clock_update(s);
 }
 
-void rlm_session_interrupt(rlm_session *s, const char *reason, rlm_str message, uint64_t grace_ms)
+static void worker_interrupt(rlm_session *s, const char *reason, rlm_str message, uint64_t grace_ms)
 {
-    session_interrupt(s, reason, NULL, message, grace_ms);
+    session_interrupt(worker_of(s), reason, NULL, message, grace_ms);
 }
 
-void rlm_session_unwind(rlm_session *s)
+static void worker_unwind(rlm_session *session)
 {
+    struct worker_session *s = worker_of(session);
     if (session_is_busy(s) && !s->unwinding && !s->interrupted) {
         s->unwinding = true;
         s->clock.unwind_due_us = rlm_now_us() + RLM_SESSION_UNWIND_MS * 1000;
@@ -501,26 +453,101 @@ void rlm_session_unwind(rlm_session *s)
     }
 }
 
-void rlm_session_pause(rlm_session *s, bool paused)
+static void worker_pause(rlm_session *session, bool paused)
 {
+    struct worker_session *s = worker_of(session);
     if (s->state != SESSION_DEAD && !s->closed) {
         session_clock_pause(s, paused);
     }
 }
 
-const char *rlm_runtime_effects(const rlm_runtime *r)
+static const struct rlm_session_ops worker_session_ops = {
+    .recover = worker_recover,
+    .start = worker_start,
+    .resume = worker_resume,
+    .unwind = worker_unwind,
+    .interrupt = worker_interrupt,
+    .pause = worker_pause,
+    .close = worker_close,
+    .is_busy = worker_is_busy,
+};
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static int prepare(struct worker_session *s, const struct rlm_session_options *o, rlm_error **err)
 {
-    return r->ops->effects;
+    s->exec_timeout_ms = o->exec_timeout_ms;
+    s->cpu_time_ms = o->cpu_time_ms;
+    s->open_timeout_ms = o->open_timeout_ms;
+    s->decoder = RLM_FRAME_DECODER_INIT;
+    s->cell_output = RLM_BUF(RLM_SESSION_MAX_MESSAGE);
+    s->last_call_id = o->last_call;
+    s->recovered = RLM_BUF(MAX_FRAME_BYTES);
+    s->results = RLM_BUF(MAX_FRAME_BYTES);
+    s->out.frame = RLM_BUF(MAX_FRAME_BYTES);
+    s->death_message = RLM_BUF(MAX_MESSAGE);
+    s->clock.timer = rlm_timer_new(s->loop, session_clock_fired, s);
+    s->death_defer = rlm_defer_new(s->loop, tell_death, s);
+    return s->clock.timer && s->death_defer ? 0 : rlm_error_nomem(err);
 }
 
-const char *rlm_runtime_name(const rlm_runtime *r)
+static int send_open(struct worker_session *s, const struct rlm_session_options *o, rlm_error **err)
 {
-    return r->ops->name;
-}
-
-void rlm_runtime_free(rlm_runtime *r)
-{
-    if (r) {
-        r->ops->free(r);
+    int r;
+    for (const char *const *id = o->input_blobs; id && *id; id++) {
+        const struct rlm_blob *blob = rlm_blobs_find(s->blobs, rlm_str_of(*id));
+        if (!blob) {
+            return rlm_error_set(err, RLM_E_INVAL, "an input is a blob that the run has not: %s",
+                                 *id);
+        }
+        if (session_blob_flags(s, rlm_str_of(blob->id)) & BLOB_ANNOUNCED) {
+            continue;
+        }
+        if ((r = session_allow_blob(s, blob->id, BLOB_ALLOWED | BLOB_ANNOUNCED, err)) < 0 ||
+            (r = session_send_blob(s, blob, err)) < 0) {
+            return r;
+        }
     }
+    struct rlm_buf *frame = session_new_frame(s);
+    rlm_buf_add_str(frame, o->open_json);
+    return session_send(s, RLM_FRAME_OPEN, frame, err);
+}
+
+int rlm_session_open_worker(rlm_runtime *r,
+                            const struct rlm_session_options *options,
+                            const struct rlm_session_events *events,
+                            void *arg,
+                            rlm_session **ret_session,
+                            rlm_error **err)
+{
+    struct worker_session *s;
+    if (!RLM_NEW(s)) {
+        return rlm_error_nomem(err);
+    }
+    s->base.ops = &worker_session_ops;
+    s->by_hand = options->by_hand;
+    s->loop = r->loop;
+    s->events_copy = *events;
+    s->events = &s->events_copy;
+    s->arg = arg;
+    s->blobs = rlm_blobs_ref(options->blobs);
+    int result = prepare(s, options, err);
+    if (result == 0) {
+        result = r->ops->connect(r, options, &s->transport, err);
+    }
+    if (result == 0) {
+        s->transport->events = &transport_events;
+        s->transport->arg = s;
+        result = send_open(s, options, err);
+    }
+    if (result < 0) {
+        worker_close(&s->base);
+        return rlm_error_wrap(err, result, "opening a session (%s)", r->ops->name);
+    }
+    if (s->open_timeout_ms) {
+        s->clock.open_due_us = rlm_now_us() + s->open_timeout_ms * 1000;
+    }
+    session_clock_update(s);
+    *ret_session = &s->base;
+    return 0;
 }

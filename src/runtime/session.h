@@ -47,7 +47,7 @@ struct in_streams {
 
 /* A blob being opened on the pool. Outlives its session when that is closed meanwhile. */
 struct blob_opening {
-    rlm_session *session; /* NULL: gone */
+    struct worker_session *session; /* NULL: gone */
     rlm_blobs *blobs;
     const struct rlm_blob *blob;
     int result;
@@ -96,7 +96,9 @@ struct session_clock {
     uint64_t stall_due_us;
 };
 
-struct rlm_session {
+/* The session of a worker. */
+struct worker_session {
+    rlm_session base; /* first: a session is cast to it */
     rlm_loop *loop;
     struct rlm_transport *transport;
     rlm_blobs *blobs;
@@ -106,6 +108,7 @@ struct rlm_session {
     uint64_t exec_timeout_ms, cpu_time_ms, open_timeout_ms;
 
     enum session_state state;
+    bool by_hand;
     bool was_ready;
     int64_t cell;   /* the last one started */
     unsigned depth; /* events being handled: it is freed when they are done */
@@ -151,86 +154,92 @@ enum { SESSION_MAX_BLOBS = 200 * 1000 }; /* that a session can name */
 
 /* ---- session.c ------------------------------------------------------------------------------- */
 
-static inline bool session_is_busy(const rlm_session *s)
+static inline bool session_is_busy(const struct worker_session *s)
 {
     return s->state == SESSION_RUNNING || s->state == SESSION_SUSPENDED;
 }
 /* Ends the session: the worker is killed, `died` follows on a later turn. Once; later ones are
  * ignored. `reason` is a literal. */
-void session_die(rlm_session *s, const char *reason, const char *format, ...)
+void session_die(struct worker_session *s, const char *reason, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* The same for an error: "protocol" when it is one of the protocol, else "killed". */
-void session_fail(rlm_session *s, const rlm_error *err);
+void session_fail(struct worker_session *s, const rlm_error *err);
 /* What storing or reading a blob gave, passed on; if the store itself failed the session ends as "disk",
  * which is no fault of its worker, and whose message is not for agents. */
-int session_stored(rlm_session *s, int result, const rlm_error *err);
+int session_stored(struct worker_session *s, int result, const rlm_error *err);
 /* The worker has returned the word with a cell that goes on, or asked for it. */
-void session_pass_results(rlm_session *s);
+void session_pass_results(struct worker_session *s);
 /* A cell has ended: what belonged to it goes. */
-void session_end_cell(rlm_session *s);
-void session_interrupt(
-    rlm_session *s, const char *reason, const char *clock, rlm_str message, uint64_t grace_ms);
+void session_end_cell(struct worker_session *s);
+void session_interrupt(struct worker_session *s,
+                       const char *reason,
+                       const char *clock,
+                       rlm_str message,
+                       uint64_t grace_ms);
 
 /* ---- session_in.c ---------------------------------------------------------------------------- */
 
-void session_received(rlm_session *s, const void *bytes, size_t len);
+void session_received(struct worker_session *s, const void *bytes, size_t len);
 
 /* ---- session_stream.c ------------------------------------------------------------------------ */
 
 /* A text, bytes or body frame. */
-int session_stream_frame(rlm_session *s, const struct rlm_frame *f, rlm_error **err);
+int session_stream_frame(struct worker_session *s, const struct rlm_frame *f, rlm_error **err);
 /* Moves the body of an ended stream out; the caller frees it. */
-int session_stream_take_body(rlm_session *s,
+int session_stream_take_body(struct worker_session *s,
                              uint16_t number,
                              struct rlm_buf *ret_body,
                              rlm_error **err);
 /* The blob that the last stream of this number became; NULL: none has ended. */
-const struct rlm_blob *session_stream_blob(const rlm_session *s, uint16_t number);
-void session_streams_deinit(rlm_session *s);
+const struct rlm_blob *session_stream_blob(const struct worker_session *s, uint16_t number);
+void session_streams_deinit(struct worker_session *s);
 
 /* ---- session_value.c ------------------------------------------------------------------------- */
 
-int session_allow_blob(rlm_session *s, const char *id, int flags, rlm_error **err);
-int session_blob_flags(const rlm_session *s, rlm_str id);
+int session_allow_blob(struct worker_session *s, const char *id, int flags, rlm_error **err);
+int session_blob_flags(const struct worker_session *s, rlm_str id);
 /* Checks a value of a call and turns its streams into blobs, in place. */
-int session_take_value(rlm_session *s, const rlm_json *value, rlm_error **err);
+int session_take_value(struct worker_session *s, const rlm_json *value, rlm_error **err);
 /* Announces the blobs that a value for the worker names. RLM_E_INVAL for one that is unknown. */
-int session_announce_blobs(rlm_session *s, rlm_str value_json, rlm_error **err);
+int session_announce_blobs(struct worker_session *s, rlm_str value_json, rlm_error **err);
 
 /* ---- session_out.c --------------------------------------------------------------------------- */
 
 /* A short control frame ahead of all that waits. */
 int session_send_now(
-    rlm_session *s, uint8_t kind, uint16_t stream, rlm_str payload, rlm_error **err);
+    struct worker_session *s, uint8_t kind, uint16_t stream, rlm_str payload, rlm_error **err);
 /* The same for one that was built as for session_send. */
-int session_send_ahead(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err);
+int session_send_ahead(struct worker_session *s,
+                       uint8_t kind,
+                       struct rlm_buf *frame,
+                       rlm_error **err);
 /* A control frame in its turn: `frame` has RLM_FRAME_HEADER bytes of room before the payload, and is
  * empty, with or without its memory, after success. */
-int session_send(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err);
+int session_send(struct worker_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err);
 /* A blob's announcement, in its turn. */
-int session_send_blob(rlm_session *s, const struct rlm_blob *blob, rlm_error **err);
+int session_send_blob(struct worker_session *s, const struct rlm_blob *blob, rlm_error **err);
 /* Clears the shared frame and leaves room for a header. */
-struct rlm_buf *session_new_frame(rlm_session *s);
+struct rlm_buf *session_new_frame(struct worker_session *s);
 /* The worker grants bytes for a stream. */
-int session_credit(rlm_session *s, uint16_t stream, uint32_t bytes, rlm_error **err);
+int session_credit(struct worker_session *s, uint16_t stream, uint32_t bytes, rlm_error **err);
 /* Sends what can be sent now. */
-void session_pump(rlm_session *s);
+void session_pump(struct worker_session *s);
 /* Something is on its way to the worker. */
-bool session_out_pending(const rlm_session *s);
+bool session_out_pending(const struct worker_session *s);
 /* It waits for the worker to read. */
-bool session_out_waits(const rlm_session *s);
+bool session_out_waits(const struct worker_session *s);
 /* A frame of this kind stands in the queue. */
-bool session_out_has(const rlm_session *s, uint8_t kind);
-void session_out_deinit(rlm_session *s);
+bool session_out_has(const struct worker_session *s, uint8_t kind);
+void session_out_deinit(struct worker_session *s);
 
 /* ---- session_clock.c ------------------------------------------------------------------------- */
 
 void session_clock_fired(void *arg);
-void session_clock_begin_cell(rlm_session *s);
-void session_clock_pause(rlm_session *s, bool paused);
+void session_clock_begin_cell(struct worker_session *s);
+void session_clock_pause(struct worker_session *s, bool paused);
 /* To be called when anything changed that a clock depends on. */
-void session_clock_update(rlm_session *s);
+void session_clock_update(struct worker_session *s);
 /* The worker took something of what is being sent. */
-void session_clock_progress(rlm_session *s);
+void session_clock_progress(struct worker_session *s);
 /* "2 s", "1.5 s", "300 ms" */
 const char *session_duration(uint64_t ms, char out[32]);

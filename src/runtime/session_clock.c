@@ -30,19 +30,20 @@ static unsigned processors(void)
     return count;
 }
 
-static bool exec_counts(const rlm_session *s)
+static bool exec_counts(const struct worker_session *s)
 {
-    return session_is_busy(s) && s->open_calls.len == 0 && !s->clock.paused && !s->interrupted &&
-           !s->unwinding && !session_out_pending(s);
+    bool runs = s->by_hand ? s->state == SESSION_RUNNING : session_is_busy(s);
+    return runs && s->open_calls.len == 0 && !s->clock.paused && !s->interrupted && !s->unwinding &&
+           !session_out_pending(s);
 }
 
-static bool cpu_counts(const rlm_session *s)
+static bool cpu_counts(const struct worker_session *s)
 {
     return session_is_busy(s) && s->cpu_time_ms && !s->clock.paused && !s->interrupted &&
            s->transport->ops->cpu_ms;
 }
 
-static void account_exec(rlm_session *s, uint64_t now_us)
+static void account_exec(struct worker_session *s, uint64_t now_us)
 {
     struct session_clock *c = &s->clock;
     if (c->exec_since_us) {
@@ -54,7 +55,7 @@ static void account_exec(rlm_session *s, uint64_t now_us)
     }
 }
 
-static uint64_t exec_due_us(const rlm_session *s, uint64_t now_us)
+static uint64_t exec_due_us(const struct worker_session *s, uint64_t now_us)
 {
     uint64_t limit_us = s->exec_timeout_ms * 1000;
     if (!limit_us || !s->clock.exec_since_us) {
@@ -71,7 +72,7 @@ static uint64_t earliest(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-void session_clock_update(rlm_session *s)
+void session_clock_update(struct worker_session *s)
 {
     struct session_clock *c = &s->clock;
     if (s->state == SESSION_DEAD) {
@@ -99,7 +100,7 @@ void session_clock_update(rlm_session *s)
     }
 }
 
-void session_clock_begin_cell(rlm_session *s)
+void session_clock_begin_cell(struct worker_session *s)
 {
     struct session_clock *c = &s->clock;
     uint64_t now_us = rlm_now_us();
@@ -112,7 +113,7 @@ void session_clock_begin_cell(rlm_session *s)
     c->kill_due_us = 0;
 }
 
-void session_clock_pause(rlm_session *s, bool paused)
+void session_clock_pause(struct worker_session *s, bool paused)
 {
     struct session_clock *c = &s->clock;
     if (c->paused == paused) {
@@ -128,13 +129,14 @@ void session_clock_pause(rlm_session *s, bool paused)
     session_clock_update(s);
 }
 
-void session_clock_progress(rlm_session *s)
+void session_clock_progress(struct worker_session *s)
 {
     s->clock.stall_due_us = 0;
     session_clock_update(s);
 }
 
-static void run_out(rlm_session *s, const char *clock, const char *what, uint64_t limit_ms)
+static void
+run_out(struct worker_session *s, const char *clock, const char *what, uint64_t limit_ms)
 {
     char limit[32], message[160];
     snprintf(message, sizeof message, "the cell %s (%s: %s)", what, clock,
@@ -142,7 +144,7 @@ static void run_out(rlm_session *s, const char *clock, const char *what, uint64_
     session_interrupt(s, clock, clock, rlm_str_of(message), RLM_SESSION_INTERRUPT_GRACE_MS);
 }
 
-static void sample_cpu(rlm_session *s, uint64_t now_us)
+static void sample_cpu(struct worker_session *s, uint64_t now_us)
 {
     struct session_clock *c = &s->clock;
     int64_t cpu_ms = s->transport->ops->cpu_ms(s->transport);
@@ -165,12 +167,12 @@ static void sample_cpu(rlm_session *s, uint64_t now_us)
     c->cpu_due_us = now_us + wait_ms * 1000;
 }
 
-static const char *killed(const rlm_session *s)
+static const char *killed(const struct worker_session *s)
 {
     return s->transport->ops->killed ? s->transport->ops->killed : "its worker was killed";
 }
 
-static void kill_cell(rlm_session *s)
+static void kill_cell(struct worker_session *s)
 {
     char grace[32], limit[32];
     session_duration(s->interrupt_grace_ms, grace);
@@ -195,7 +197,7 @@ static bool passed(uint64_t due_us, uint64_t now_us)
 
 void session_clock_fired(void *arg)
 {
-    rlm_session *s = arg;
+    struct worker_session *s = arg;
     struct session_clock *c = &s->clock;
     char limit[32];
     uint64_t now_us = rlm_now_us();

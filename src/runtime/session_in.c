@@ -18,7 +18,7 @@ static int violation(rlm_error **err, const char *what)
 
 /* ---- payloads -------------------------------------------------------------------------------- */
 
-static int fresh_arena(rlm_session *s, rlm_error **err)
+static int fresh_arena(struct worker_session *s, rlm_error **err)
 {
     if (s->arena && rlm_arena_size(s->arena) <= ARENA_KEEP_BYTES) {
         rlm_arena_reset(s->arena);
@@ -29,7 +29,7 @@ static int fresh_arena(rlm_session *s, rlm_error **err)
     return s->arena ? 0 : rlm_error_nomem(err);
 }
 
-static int parse(rlm_session *s,
+static int parse(struct worker_session *s,
                  const struct rlm_frame *f,
                  rlm_str payload,
                  const rlm_json **ret_message,
@@ -53,7 +53,8 @@ static int parse(rlm_session *s,
 
 /* ---- suspended ------------------------------------------------------------------------------- */
 
-static int read_call(rlm_session *s, const rlm_json *v, struct rlm_host_call *call, rlm_error **err)
+static int
+read_call(struct worker_session *s, const rlm_json *v, struct rlm_host_call *call, rlm_error **err)
 {
     call->id = rlm_json_int(rlm_json_get(v, "id"), 0);
     call->name = rlm_json_text(rlm_json_get(v, "name"), RLM_STR_NONE);
@@ -90,8 +91,11 @@ static int read_call(rlm_session *s, const rlm_json *v, struct rlm_host_call *ca
 
 /* Takes the calls that the code gave up from the open ones. What is none of these, in ascending
  * order, is passed over: its answer may wait here already. */
-static int take_given_up(
-    rlm_session *s, const rlm_json *message, int64_t **ret_ids, size_t *ret_n_ids, rlm_error **err)
+static int take_given_up(struct worker_session *s,
+                         const rlm_json *message,
+                         int64_t **ret_ids,
+                         size_t *ret_n_ids,
+                         rlm_error **err)
 {
     const rlm_json *list = rlm_json_get(message, "cancelled");
     uint32_t count = rlm_json_is(list, RLM_JSON_ARRAY) ? list->count : 0;
@@ -118,7 +122,7 @@ static int take_given_up(
     return 0;
 }
 
-static void tell_suspended(rlm_session *s,
+static void tell_suspended(struct worker_session *s,
                            const struct rlm_host_call *calls,
                            size_t n_calls,
                            const int64_t *given_up,
@@ -128,13 +132,14 @@ static void tell_suspended(rlm_session *s,
     if (n_given_up > 0 && s->events->given_up) {
         s->events->given_up(s->arg, given_up, n_given_up);
     }
-    if (!s->closed && (n_calls > 0 || (s->n_results == 0 && s->open_calls.len > 0))) {
+    bool waits = n_calls > 0 || (s->n_results == 0 && s->open_calls.len > 0);
+    if (!s->closed && (waits || s->by_hand)) {
         s->events->suspended(s->arg, calls, n_calls);
     }
     s->in_suspended = false;
 }
 
-static int suspended(rlm_session *s, const rlm_json *message, rlm_error **err)
+static int suspended(struct worker_session *s, const rlm_json *message, rlm_error **err)
 {
     const rlm_json *list = rlm_json_get(message, "calls");
     if (!rlm_json_is(list, RLM_JSON_ARRAY)) {
@@ -177,7 +182,7 @@ static bool are_texts(const rlm_json *v)
     return ok;
 }
 
-static int finished(rlm_session *s, const rlm_json *message, rlm_error **err)
+static int finished(struct worker_session *s, const rlm_json *message, rlm_error **err)
 {
     if (rlm_json_int(rlm_json_get(message, "cell"), -1) != s->cell) {
         return violation(err, "another cell was finished than the one under way");
@@ -217,7 +222,7 @@ static int finished(rlm_session *s, const rlm_json *message, rlm_error **err)
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static int ready(rlm_session *s, rlm_str payload)
+static int ready(struct worker_session *s, rlm_str payload)
 {
     s->state = SESSION_IDLE;
     s->was_ready = true;
@@ -228,7 +233,7 @@ static int ready(rlm_session *s, rlm_str payload)
 }
 
 /* Output so far, kept for the case that the worker dies; it replaces what came before. */
-static int output(rlm_session *s, const rlm_json *message, rlm_error **err)
+static int output(struct worker_session *s, const rlm_json *message, rlm_error **err)
 {
     if (rlm_json_int(rlm_json_get(message, "cell"), -1) != s->cell) {
         return violation(err, "output came of another cell than the last");
@@ -243,7 +248,7 @@ static int output(rlm_session *s, const rlm_json *message, rlm_error **err)
     return 0;
 }
 
-static int fatal(rlm_session *s, const rlm_json *message)
+static int fatal(struct worker_session *s, const rlm_json *message)
 {
     rlm_str text = rlm_json_text(rlm_json_get(message, "message"), RLM_STR(""));
     text.len = text.len > 2000 ? 2000 : text.len;
@@ -255,18 +260,21 @@ static int fatal(rlm_session *s, const rlm_json *message)
     return 0;
 }
 
-static int sync_frame(rlm_session *s, rlm_error **err)
+static int sync_frame(struct worker_session *s, rlm_error **err)
 {
     char text[64];
     int len = snprintf(text, sizeof text, "{\"received\":%" PRIu64 "}", s->decoder.sequence);
     return session_send_now(s, RLM_FRAME_SYNC, 0, (rlm_str){text, (size_t)len}, err);
 }
 
-static int wake(rlm_session *s)
+static int wake(struct worker_session *s)
 {
     /* One that crosses our resume finds the word with the worker already. */
     if (s->state == SESSION_SUSPENDED) {
         s->woken = true;
+        if (s->by_hand) {
+            s->events->woken(s->arg);
+        }
         session_pass_results(s);
     }
     return 0;
@@ -303,7 +311,7 @@ static const struct {
     [RLM_FRAME_FATAL] = {IN_ANY, RLM_FRAME_HAS_BODY},
 };
 
-static int check_rules(const rlm_session *s, const struct rlm_frame *f, rlm_error **err)
+static int check_rules(const struct worker_session *s, const struct rlm_frame *f, rlm_error **err)
 {
     static const char *const states[] = {"before it was ready", "while no cell ran",
                                          "while a cell ran", "while a cell was suspended", ""};
@@ -323,8 +331,10 @@ static int check_rules(const rlm_session *s, const struct rlm_frame *f, rlm_erro
     return 0;
 }
 
-static int
-handle_message(rlm_session *s, const struct rlm_frame *f, rlm_str payload, rlm_error **err)
+static int handle_message(struct worker_session *s,
+                          const struct rlm_frame *f,
+                          rlm_str payload,
+                          rlm_error **err)
 {
     const rlm_json *message;
     int r = parse(s, f, payload, &message, err);
@@ -347,7 +357,7 @@ handle_message(rlm_session *s, const struct rlm_frame *f, rlm_str payload, rlm_e
     }
 }
 
-static int handle(rlm_session *s, const struct rlm_frame *f, rlm_error **err)
+static int handle(struct worker_session *s, const struct rlm_frame *f, rlm_error **err)
 {
     int r = check_rules(s, f, err);
     if (r < 0) {
@@ -379,7 +389,7 @@ static int handle(rlm_session *s, const struct rlm_frame *f, rlm_error **err)
     return handle_message(s, f, rlm_buf_str(&body), err);
 }
 
-void session_received(rlm_session *s, const void *bytes, size_t len)
+void session_received(struct worker_session *s, const void *bytes, size_t len)
 {
     rlm_autoerr rlm_error *err = NULL;
     rlm_frame_decoder_feed(&s->decoder, bytes, len);

@@ -17,7 +17,7 @@ enum { STEP_WAITS, STEP_DONE, STEP_MORE };
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-struct rlm_buf *session_new_frame(rlm_session *s)
+struct rlm_buf *session_new_frame(struct worker_session *s)
 {
     static const char room[RLM_FRAME_HEADER];
     struct rlm_buf *b = &s->out.frame;
@@ -27,8 +27,12 @@ struct rlm_buf *session_new_frame(rlm_session *s)
 }
 
 /* Numbers and sends a frame whose first 16 bytes are free. */
-static int
-send_frame(rlm_session *s, char *frame, size_t len, struct rlm_frame head, int fd, rlm_error **err)
+static int send_frame(struct worker_session *s,
+                      char *frame,
+                      size_t len,
+                      struct rlm_frame head,
+                      int fd,
+                      rlm_error **err)
 {
     head.sequence = s->out.sequence + 1;
     rlm_frame_put_header(frame, &head, len - RLM_FRAME_HEADER);
@@ -40,7 +44,7 @@ send_frame(rlm_session *s, char *frame, size_t len, struct rlm_frame head, int f
 }
 
 int session_send_now(
-    rlm_session *s, uint8_t kind, uint16_t stream, rlm_str payload, rlm_error **err)
+    struct worker_session *s, uint8_t kind, uint16_t stream, rlm_str payload, rlm_error **err)
 {
     char frame[RLM_FRAME_HEADER + 64];
     if (payload.len > sizeof frame - RLM_FRAME_HEADER) {
@@ -53,7 +57,10 @@ int session_send_now(
     return send_frame(s, frame, RLM_FRAME_HEADER + payload.len, head, -1, err);
 }
 
-int session_send_ahead(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err)
+int session_send_ahead(struct worker_session *s,
+                       uint8_t kind,
+                       struct rlm_buf *frame,
+                       rlm_error **err)
 {
     int r = rlm_buf_check(frame, err);
     if (r == 0) {
@@ -65,7 +72,7 @@ int session_send_ahead(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-static struct out_item *append(rlm_session *s)
+static struct out_item *append(struct worker_session *s)
 {
     struct out_item *item;
     if (RLM_NEW(item)) {
@@ -78,7 +85,7 @@ static struct out_item *append(rlm_session *s)
     return item;
 }
 
-static void drop_first(rlm_session *s)
+static void drop_first(struct worker_session *s)
 {
     struct out_item *item = s->out.first;
     s->out.first = item->next;
@@ -87,12 +94,12 @@ static void drop_first(rlm_session *s)
     free(item);
 }
 
-static bool has_room(const rlm_session *s)
+static bool has_room(const struct worker_session *s)
 {
     return s->transport->ops->queued(s->transport) < HIGH_WATER;
 }
 
-int session_send(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err)
+int session_send(struct worker_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error **err)
 {
     int r = rlm_buf_check(frame, err);
     if (r < 0) {
@@ -120,7 +127,7 @@ int session_send(rlm_session *s, uint8_t kind, struct rlm_buf *frame, rlm_error 
     return 0;
 }
 
-int session_send_blob(rlm_session *s, const struct rlm_blob *blob, rlm_error **err)
+int session_send_blob(struct worker_session *s, const struct rlm_blob *blob, rlm_error **err)
 {
     struct out_item *item = append(s);
     if (!item) {
@@ -132,17 +139,17 @@ int session_send_blob(rlm_session *s, const struct rlm_blob *blob, rlm_error **e
     return 0;
 }
 
-bool session_out_pending(const rlm_session *s)
+bool session_out_pending(const struct worker_session *s)
 {
     return s->out.first != NULL;
 }
 
-bool session_out_waits(const rlm_session *s)
+bool session_out_waits(const struct worker_session *s)
 {
     return s->out.first && !s->out.first->opening;
 }
 
-bool session_out_has(const rlm_session *s, uint8_t kind)
+bool session_out_has(const struct worker_session *s, uint8_t kind)
 {
     for (const struct out_item *item = s->out.first; item; item = item->next) {
         if (item->kind == kind) {
@@ -155,7 +162,7 @@ bool session_out_has(const rlm_session *s, uint8_t kind)
 /* ---- streams --------------------------------------------------------------------------------- */
 
 /* Numbers go round, so that credit which comes late for a stream that has ended finds none. */
-static void begin_stream(rlm_session *s, struct out_item *item)
+static void begin_stream(struct worker_session *s, struct out_item *item)
 {
     s->out.stream = s->out.stream == UINT16_MAX ? 1 : (uint16_t)(s->out.stream + 1);
     item->stream = s->out.stream;
@@ -181,7 +188,7 @@ piece_sent(struct out_item *item, uint8_t kind, size_t piece, uint64_t total_byt
 
 /* The 16 bytes before each piece are the room for the header or have been sent already, so the head
  * is written over them in place. */
-static int step_body(rlm_session *s, struct out_item *item, rlm_error **err)
+static int step_body(struct worker_session *s, struct out_item *item, rlm_error **err)
 {
     int r;
     if (!item->stream) {
@@ -205,7 +212,7 @@ static int step_body(rlm_session *s, struct out_item *item, rlm_error **err)
     return r < 0 ? r : STEP_MORE;
 }
 
-static int step_frame(rlm_session *s, struct out_item *item, rlm_error **err)
+static int step_frame(struct worker_session *s, struct out_item *item, rlm_error **err)
 {
     if (item->frame.len > RLM_FRAME_HEADER + RLM_FRAME_MAX_CONTROL) {
         return step_body(s, item, err);
@@ -217,7 +224,7 @@ static int step_frame(rlm_session *s, struct out_item *item, rlm_error **err)
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
-static int blob_frame(rlm_session *s,
+static int blob_frame(struct worker_session *s,
                       const struct rlm_blob *b,
                       int width,
                       bool ascii,
@@ -262,7 +269,7 @@ static void end_opening(struct blob_opening *o)
     free(o);
 }
 
-static int blob_opened(rlm_session *s, struct blob_opening *o, rlm_error **err)
+static int blob_opened(struct worker_session *s, struct blob_opening *o, rlm_error **err)
 {
     if (o->result < 0) {
         *err = rlm_steal(&o->err);
@@ -277,7 +284,7 @@ static int blob_opened(rlm_session *s, struct blob_opening *o, rlm_error **err)
 static void opening_done(void *arg)
 {
     struct blob_opening *o = arg;
-    rlm_session *s = o->session;
+    struct worker_session *s = o->session;
     if (s) {
         rlm_autoerr rlm_error *err = NULL;
         int r = s->state == SESSION_DEAD ? 0 : blob_opened(s, o, &err);
@@ -293,7 +300,7 @@ static void opening_done(void *arg)
 
 /* Deriving the wide form of a gigabyte takes a second, so the pool does it; what is mapped as it is
  * stored is merely opened. */
-static int start_opening(rlm_session *s, struct out_item *item, rlm_error **err)
+static int start_opening(struct worker_session *s, struct out_item *item, rlm_error **err)
 {
     struct blob_opening *o;
     if (!RLM_NEW(o)) {
@@ -326,7 +333,7 @@ static int width_of(const struct rlm_blob *b)
     return b->max_char <= 0xFFFF ? 2 : 4;
 }
 
-static int step_blob_stream(rlm_session *s, struct out_item *item, rlm_error **err)
+static int step_blob_stream(struct worker_session *s, struct out_item *item, rlm_error **err)
 {
     const struct rlm_blob *b = item->blob;
     int r;
@@ -364,7 +371,7 @@ static int step_blob_stream(rlm_session *s, struct out_item *item, rlm_error **e
 
 /* ---- the pump -------------------------------------------------------------------------------- */
 
-static int step(rlm_session *s, struct out_item *item, rlm_error **err)
+static int step(struct worker_session *s, struct out_item *item, rlm_error **err)
 {
     if (item->opening) {
         return STEP_WAITS;
@@ -376,7 +383,7 @@ static int step(rlm_session *s, struct out_item *item, rlm_error **err)
                                                  : step_blob_stream(s, item, err);
 }
 
-void session_pump(rlm_session *s)
+void session_pump(struct worker_session *s)
 {
     rlm_autoerr rlm_error *err = NULL;
     while (s->out.first && s->state != SESSION_DEAD && has_room(s)) {
@@ -394,7 +401,7 @@ void session_pump(rlm_session *s)
     }
 }
 
-int session_credit(rlm_session *s, uint16_t stream, uint32_t bytes, rlm_error **err)
+int session_credit(struct worker_session *s, uint16_t stream, uint32_t bytes, rlm_error **err)
 {
     struct out_item *item = s->out.first;
     if (!item || !stream || item->stream != stream) {
@@ -410,7 +417,7 @@ int session_credit(rlm_session *s, uint16_t stream, uint32_t bytes, rlm_error **
     return 0;
 }
 
-void session_out_deinit(rlm_session *s)
+void session_out_deinit(struct worker_session *s)
 {
     while (s->out.first) {
         if (s->out.first->opening) {

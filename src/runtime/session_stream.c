@@ -12,7 +12,7 @@ enum {
 /* What one session may store: its disk would otherwise be the agent's. */
 #define MAX_BLOB_BYTES (8ull << 30)
 
-static struct in_stream *find(rlm_session *s, uint16_t number)
+static struct in_stream *find(struct worker_session *s, uint16_t number)
 {
     for (size_t i = 0; i < s->in.open.len; i++) {
         if (s->in.open.items[i].number == number) {
@@ -22,7 +22,7 @@ static struct in_stream *find(rlm_session *s, uint16_t number)
     return NULL;
 }
 
-static void forget(rlm_session *s, struct in_stream *st)
+static void forget(struct worker_session *s, struct in_stream *st)
 {
     s->in.body_bytes -= st->body.len;
     rlm_buf_deinit(&st->body);
@@ -32,8 +32,10 @@ static void forget(rlm_session *s, struct in_stream *st)
     rlm_vec_remove(&s->in.open, (size_t)(st - s->in.open.items));
 }
 
-static int
-begin(rlm_session *s, const struct rlm_frame *f, struct in_stream **ret_stream, rlm_error **err)
+static int begin(struct worker_session *s,
+                 const struct rlm_frame *f,
+                 struct in_stream **ret_stream,
+                 rlm_error **err)
 {
     if (f->stream == 0) {
         return rlm_error_set(err, RLM_E_PROTOCOL, "a %s frame came without a stream",
@@ -67,7 +69,7 @@ begin(rlm_session *s, const struct rlm_frame *f, struct in_stream **ret_stream, 
 }
 
 /* Bodies are held in memory, so their sum is bounded, not only each. */
-static int add_body(rlm_session *s, struct in_stream *st, rlm_str piece, rlm_error **err)
+static int add_body(struct worker_session *s, struct in_stream *st, rlm_str piece, rlm_error **err)
 {
     if (piece.len > RLM_SESSION_MAX_MESSAGE - s->in.body_bytes) {
         return rlm_error_set(err, RLM_E_PROTOCOL,
@@ -82,7 +84,7 @@ static int add_body(rlm_session *s, struct in_stream *st, rlm_str piece, rlm_err
     return 0;
 }
 
-static int add_value(rlm_session *s, struct in_stream *st, rlm_str piece, rlm_error **err)
+static int add_value(struct worker_session *s, struct in_stream *st, rlm_str piece, rlm_error **err)
 {
     s->in.blob_bytes += piece.len;
     if (s->in.blob_bytes > MAX_BLOB_BYTES) {
@@ -98,7 +100,7 @@ static int add_value(rlm_session *s, struct in_stream *st, rlm_str piece, rlm_er
 }
 
 /* A value is complete: it has a name now, which the next messages use. */
-static int end_value(rlm_session *s, struct in_stream *st, rlm_error **err)
+static int end_value(struct worker_session *s, struct in_stream *st, rlm_error **err)
 {
     const struct rlm_blob *blob;
     uint16_t number = st->number;
@@ -120,7 +122,7 @@ static int end_value(rlm_session *s, struct in_stream *st, rlm_error **err)
 
 /* What comes is taken in at once, so it is granted anew at once, and no stream can be seen to pass
  * its credit. */
-static int grant(rlm_session *s, struct in_stream *st, rlm_error **err)
+static int grant(struct worker_session *s, struct in_stream *st, rlm_error **err)
 {
     if (st->owed_bytes < GRANT_FROM) {
         return 0;
@@ -149,7 +151,7 @@ static int check(const struct in_stream *st, const struct rlm_frame *f, rlm_erro
     return 0;
 }
 
-int session_stream_frame(rlm_session *s, const struct rlm_frame *f, rlm_error **err)
+int session_stream_frame(struct worker_session *s, const struct rlm_frame *f, rlm_error **err)
 {
     int r;
     struct in_stream *st = find(s, f->stream);
@@ -174,7 +176,7 @@ int session_stream_frame(rlm_session *s, const struct rlm_frame *f, rlm_error **
     return 0;
 }
 
-int session_stream_take_body(rlm_session *s,
+int session_stream_take_body(struct worker_session *s,
                              uint16_t number,
                              struct rlm_buf *ret_body,
                              rlm_error **err)
@@ -191,12 +193,12 @@ int session_stream_take_body(rlm_session *s,
     return 0;
 }
 
-const struct rlm_blob *session_stream_blob(const rlm_session *s, uint16_t number)
+const struct rlm_blob *session_stream_blob(const struct worker_session *s, uint16_t number)
 {
     return s->in.ended ? s->in.ended[number] : NULL;
 }
 
-void session_streams_deinit(rlm_session *s)
+void session_streams_deinit(struct worker_session *s)
 {
     while (s->in.open.len) {
         forget(s, &s->in.open.items[s->in.open.len - 1]);

@@ -2,12 +2,12 @@
 
 #include "base/error.h"
 
-int session_blob_flags(const rlm_session *s, rlm_str id)
+int session_blob_flags(const struct worker_session *s, rlm_str id)
 {
     return (int)(uintptr_t)rlm_map_get(&s->blob_flags, id);
 }
 
-int session_allow_blob(rlm_session *s, const char *id, int flags, rlm_error **err)
+int session_allow_blob(struct worker_session *s, const char *id, int flags, rlm_error **err)
 {
     int known = session_blob_flags(s, rlm_str_of(id));
     if ((known & flags) == flags) {
@@ -73,7 +73,7 @@ static void become_blob(const struct rlm_json_member *m, const struct rlm_blob *
     own->value.text = rlm_str_of(blob->id);
 }
 
-static int take_stream(rlm_session *s, const struct rlm_json_member *m, rlm_error **err)
+static int take_stream(struct worker_session *s, const struct rlm_json_member *m, rlm_error **err)
 {
     int64_t number = rlm_json_int(&m->value, 0);
     const struct rlm_blob *blob =
@@ -87,7 +87,8 @@ static int take_stream(rlm_session *s, const struct rlm_json_member *m, rlm_erro
     return 0;
 }
 
-static int take_blob(const rlm_session *s, const struct rlm_json_member *m, rlm_error **err)
+static int
+take_blob(const struct worker_session *s, const struct rlm_json_member *m, rlm_error **err)
 {
     rlm_str id = rlm_json_text(&m->value, RLM_STR_NONE);
     if (!(session_blob_flags(s, id) & BLOB_ALLOWED)) {
@@ -99,7 +100,7 @@ static int take_blob(const rlm_session *s, const struct rlm_json_member *m, rlm_
 
 /* The one member of an object that stands for something else than a dict. What the worker may not
  * send ($failure, what nobody knows) is refused here, so that no other worker gets to see it. */
-static int take_special(rlm_session *s, const struct rlm_json_member *m, rlm_error **err)
+static int take_special(struct worker_session *s, const struct rlm_json_member *m, rlm_error **err)
 {
     const rlm_json *v = &m->value;
     if (rlm_str_is(m->key, "$stream")) {
@@ -128,7 +129,7 @@ static int take_special(rlm_session *s, const struct rlm_json_member *m, rlm_err
 }
 
 /* Recursion is bounded by RLM_JSON_MAX_DEPTH. */
-int session_take_value(rlm_session *s, const rlm_json *value, rlm_error **err)
+int session_take_value(struct worker_session *s, const rlm_json *value, rlm_error **err)
 {
     int r = 0;
     if (value->type == RLM_JSON_ARRAY) {
@@ -152,7 +153,7 @@ int session_take_value(rlm_session *s, const rlm_json *value, rlm_error **err)
 
 /* ---- for the worker --------------------------------------------------------------------------- */
 
-static int announce(rlm_session *s, rlm_str id, rlm_error **err)
+static int announce(struct worker_session *s, rlm_str id, rlm_error **err)
 {
     if (session_blob_flags(s, id) & BLOB_ANNOUNCED) {
         return 0;
@@ -168,7 +169,7 @@ static int announce(rlm_session *s, rlm_str id, rlm_error **err)
     return r < 0 ? r : session_send_blob(s, blob, err);
 }
 
-static int announce_in(rlm_session *s, const rlm_json *v, rlm_error **err)
+static int announce_in(struct worker_session *s, const rlm_json *v, rlm_error **err)
 {
     int r = 0;
     if (v->type == RLM_JSON_ARRAY) {
@@ -186,7 +187,7 @@ static int announce_in(rlm_session *s, const rlm_json *v, rlm_error **err)
     return r;
 }
 
-int session_announce_blobs(rlm_session *s, rlm_str value_json, rlm_error **err)
+int session_announce_blobs(struct worker_session *s, rlm_str value_json, rlm_error **err)
 {
     /* Most results name none: the text inside a JSON string would have its quotes escaped, so what is
      * not found here is not there. */

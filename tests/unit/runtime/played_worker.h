@@ -162,7 +162,7 @@ static inline void on_given_up(void *arg, const int64_t *ids, size_t n)
     rlm_buf_addf(&w.told, "|");
 }
 
-static const struct rlm_session_events session_events = {
+static struct rlm_session_events session_events = {
     .ready = on_ready,
     .suspended = on_suspended,
     .finished = on_finished,
