@@ -598,6 +598,7 @@ struct rlm_run_options {
     enum rlm_restore_mode restore;
     const char *program; /* a JSON object that is kept with the run for the program that made it:
                                   no secrets; NULL: none */
+    bool keep_sessions;  /* the root's session stays open when the run ends, for rlm_run_ask */
 };
 
 #define RLM_RUN_OPTIONS_INIT                   \
@@ -666,6 +667,7 @@ struct rlm_resume_options {
     bool sync;
     enum rlm_restore_mode restore;
     const char *program; /* as in rlm_run_options; NULL: what was kept stays */
+    bool keep_sessions;  /* as in rlm_run_options */
 };
 
 #define RLM_RESUME_OPTIONS_INIT                   \
@@ -733,6 +735,14 @@ rlm_run_read_program(const char *journal,
                      rlm_error **err);
 /* Turns the loop until the run has ended. 0: it ended (rlm_run_reason says how). */
 RLM_API int rlm_run_wait(rlm_run *run, rlm_error **err);
+/* Asks the root of a run that has ended (how ever) something more: the same run goes on, under the limits
+ * that it had, max_time and max_iters counted anew, and `ended` comes again. With `keep_sessions` its
+ * variables are there, unless its code was cut off; else as after rlm_flow_resume. RLM_E_BUSY (it has
+ * not ended), RLM_E_INVAL (its root has not: it was stopped; it failed of its journal, its inputs or memory; it
+ * is a replay; the query is empty). */
+RLM_API int rlm_run_ask(rlm_run *run, struct rlm_str query, rlm_error **err);
+/* Lets go of the session that a run which has ended has kept. */
+RLM_API void rlm_run_close_sessions(rlm_run *run);
 /* Puts a copy of `node` at the end of an agent's trajectory while it waits for a gate of exec_turn or
  * next_step; its metadata say "by": "program". A done_output ends the agent with its result.
  * RLM_E_NOT_FOUND (no such agent), RLM_E_BUSY (its code runs, or its model is being asked), RLM_E_INVAL (it

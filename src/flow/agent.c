@@ -50,6 +50,7 @@ int rlm_agent_new(rlm_run *run,
 
 void rlm_agent_free(struct rlm_agent *agent)
 {
+    agent->keeps_session = false;
     rlm_agent_drop(agent);
     rlm_schema_free(agent->output_schema);
     free(agent->answer);
@@ -148,7 +149,7 @@ void rlm_agent_drop(struct rlm_agent *agent)
     rlm_ask_cancel(agent->ask);
     agent->ask = NULL;
     rlm_calls_drop(agent);
-    if (agent->session) {
+    if (agent->session && !agent->keeps_session) {
         rlm_run_close_session(agent->run, agent->session);
         agent->session = NULL;
         agent->session_ready = false;
@@ -180,6 +181,7 @@ void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
     const char *below = rlm_str_is(done->reason, "time") ? "time" : "terminated";
     rlm_calls_cancel(agent, below);
     finish_children(agent, below);
+    agent->keeps_session = rlm_agent_may_keep_session(agent);
     rlm_agent_drop(agent);
     rlm_agent_set_state(agent, RLM_AGENT_FINISHED);
     rlm_run_poke(agent->run); /* all that are left may wait for gates */
@@ -187,6 +189,7 @@ void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
         return;
     }
     if (agent->run->replay && rlm_replay_next(agent)) {
+        agent->keeps_session = false;
         rlm_agent_set_state(agent, RLM_AGENT_READY); /* it was asked more */
         rlm_run_schedule(agent);
         return;

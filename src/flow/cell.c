@@ -111,7 +111,7 @@ static void append_observation(struct rlm_agent *agent,
 void rlm_agent_finish_answered(struct rlm_agent *agent, rlm_str output)
 {
     rlm_autofree char *answer = rlm_steal(&agent->answer);
-    if (agent->session) {
+    if (agent->session && !rlm_agent_may_keep_session(agent)) {
         rlm_run_retire_session(agent->run, rlm_steal(&agent->session));
         agent->session_ready = false;
     }
@@ -203,6 +203,9 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     }
     rlm_run_close_session(agent->run, rlm_steal(&agent->session));
     agent->session_ready = false;
+    if (rlm_agent_finished(agent)) {
+        return; /* it was kept; what is asked next finds it gone */
+    }
     if (rlm_record_session_ended(agent, how->reason, how->message) < 0) {
         return;
     }

@@ -45,6 +45,7 @@ static int begin(rlm_run *run, rlm_error **err)
     if (r < 0 || (r = rlm_agent_new(run, run->root, NULL, &root, err)) < 0) {
         return r;
     }
+    run->keep_sessions = true; /* change_session makes another where the recording had one */
     /* Seeds are of run and agent. */
     memcpy(run->root->graph_id, recorded->graph_id, sizeof recorded->graph_id);
     rlm_run_emit(run, RLM_EVENT_GRAPH_CREATED, run->root, NULL, RLM_STR_NONE);

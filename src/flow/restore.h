@@ -23,6 +23,9 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past);
 /* The session has died by itself (and SESSION_ENDED says so): decides the same, and adds what the model is
  * told of its variables. False: the run has failed. */
 bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text);
+/* The agent is asked more, and the session that it had is gone: decides the same. False: the run has
+ * failed. */
+bool rlm_restore_after_end(struct rlm_agent *agent);
 /* The next session begins with the cells that ran again in this one. False: the run has failed. */
 bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session *session);
 

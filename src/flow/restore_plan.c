@@ -146,6 +146,25 @@ bool rlm_restore_after_death(struct rlm_agent *agent, struct rlm_buf *text)
     return ok;
 }
 
+bool rlm_restore_after_end(struct rlm_agent *agent)
+{
+    if (agent->run->journal) {
+        rlm_error *err = NULL;
+        struct rlm_past *past = read_past(agent, &err);
+        if (err) {
+            rlm_run_fail(agent->run, err);
+        }
+        return !err && (!past || rlm_restore_plan(agent, past));
+    }
+    struct rlm_node node = {
+        .type = RLM_ERROR_OUTPUT,
+        .content = RLM_STR("The session in which your code ran has ended; a new one goes on from "
+                           "here. All variables are lost."),
+        .error = RLM_STR("session_lost"),
+    };
+    return !agent->cell || rlm_agent_append(agent, &node);
+}
+
 bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session *session)
 {
     struct rlm_past_cell **cells = rlm_calloc(session->restored.len + 1, sizeof *cells);

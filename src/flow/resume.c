@@ -269,6 +269,7 @@ int rlm_flow_resume(rlm_flow *flow,
     }
     run->sync = options->sync;
     run->restore = options->restore;
+    run->keep_sessions = options->keep_sessions;
     r = rlm_journal_open(run->loop, options->journal, &journal, options->cut, &run->journal,
                          &damage, err);
     if (r == 0) {

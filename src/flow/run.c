@@ -204,6 +204,7 @@ static void end(rlm_run *run)
     if (run->ended) {
         return;
     }
+    rlm_run_stop_clock(run);
     run->ended = true;
     run->stopping = true;
     atomic_store(&run->reads_canceled, true);
@@ -263,7 +264,11 @@ static void flushed(void *arg, int result)
 static void turn(void *arg)
 {
     rlm_run *run = arg;
-    if (run->ended || run->flushing) {
+    if (run->flushing) {
+        return;
+    }
+    if (run->ended) {
+        let_go(run); /* of a session that was kept */
         return;
     }
     /* With `sync` nothing acts on a record before it is on disk. */

@@ -13,7 +13,7 @@
  *     record.c        what the journal says of all this
  *
  * A run that goes on: past.h (what its journal says), resume.c, restore.h (cells run again in a new
- * session). One that is played again: replay.h.
+ * session); follow_up.c (one that has ended is asked more). One that is played again: replay.h.
  *
  * Pure, with a header each: step, ledger, code (what of a reply is run), observe (what is shown of
  * a cell); messages and prompt project a graph into a conversation.
@@ -87,10 +87,11 @@ struct rlm_agent {
 
     rlm_session *session;
     bool session_ready;
-    int sessions;  /* opened so far */
-    char seed[20]; /* of the sessions that it had before the run went on; empty: none */
-    char *lost;    /* the session died between two cells: what the model has not been told yet */
-    int64_t cell;  /* number of the last one started */
+    bool keeps_session; /* it outlives the run's end: see follow_up.c */
+    int sessions;       /* opened so far */
+    char seed[20];      /* of the sessions that it had before the run went on; empty: none */
+    char *lost;   /* the session died between two cells: what the model has not been told yet */
+    int64_t cell; /* number of the last one started */
     bool cell_open;
     bool cell_unsent; /* with `sync`: it starts when its record is on disk */
     char *answer;     /* accepted by done(): what the agent ends with once the cell has unwound */
@@ -156,9 +157,10 @@ struct rlm_run {
     int reads;                  /* files of directories that are being read on the pool */
     atomic_bool reads_canceled; /* the pool shall stop reading: nobody waits for it any more */
     enum rlm_restore_mode restore;
+    bool keep_sessions;
     struct rlm_replay *replay; /* NULL: a run of its own */
     int64_t earlier_ms;        /* in which earlier drives ran the tree */
-    uint64_t started_ms;
+    uint64_t started_ms, ended_ms;
     int open_gates;
     uint64_t still_since_ms; /* every unfinished agent has waited for a gate since then; 0: no */
     uint64_t still_ms;       /* how long they did before */
@@ -209,6 +211,8 @@ int rlm_run_set_program(rlm_run *run, const char *program, rlm_error **err);
 /* ---- run_clock.c ---- */
 /* The clock of max_time begins, behind what earlier drives took. */
 void rlm_run_start_clock(rlm_run *run);
+/* The run has ended: so much time has it taken. */
+void rlm_run_stop_clock(rlm_run *run);
 /* Holds it or lets it go on: agents have come to gates, or gone on from them. */
 void rlm_run_hold_clock(rlm_run *run);
 /* Time in which the clock has stood still in this drive. */
@@ -260,6 +264,10 @@ static inline bool rlm_agent_finished(const struct rlm_agent *agent)
 {
     return agent->state == RLM_AGENT_FINISHED;
 }
+
+/* ---- follow_up.c ---- */
+/* Whether the session of an agent that is about to end may stay open for what is asked next. */
+bool rlm_agent_may_keep_session(const struct rlm_agent *agent);
 
 /* ---- append.c ---- */
 /* rlm_run_append has put it there. */

@@ -22,7 +22,8 @@ int64_t rlm_run_still_ms(const rlm_run *run)
 
 int64_t rlm_run_elapsed_ms(const rlm_run *run)
 {
-    return run->earlier_ms + (int64_t)(rlm_now_ms() - run->started_ms) - rlm_run_still_ms(run);
+    uint64_t now = run->ended ? run->ended_ms : rlm_now_ms();
+    return run->earlier_ms + (int64_t)(now - run->started_ms) - rlm_run_still_ms(run);
 }
 
 static void set_limit(rlm_run *run)
@@ -37,6 +38,14 @@ void rlm_run_start_clock(rlm_run *run)
 {
     run->started_ms = rlm_now_ms();
     set_limit(run);
+}
+
+void rlm_run_stop_clock(rlm_run *run)
+{
+    run->still_ms = (uint64_t)rlm_run_still_ms(run);
+    run->still_since_ms = 0;
+    run->ended_ms = rlm_now_ms();
+    rlm_timer_stop(run->time_limit);
 }
 
 void rlm_run_hold_clock(rlm_run *run)

@@ -96,6 +96,7 @@ int rlm_run_start(rlm_flow *flow,
     }
     run->sync = options->sync;
     run->restore = options->restore;
+    run->keep_sessions = options->keep_sessions;
     run->query = rlm_strndup(options->query.ptr, options->query.len);
     run->query_len = options->query.len;
     run->output_schema = options->output_schema ? rlm_strdup(options->output_schema) : NULL;
