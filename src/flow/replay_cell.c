@@ -158,14 +158,14 @@ static bool change_session(struct rlm_agent *agent, const struct rlm_past_cell *
 static bool take_recovered(struct rlm_agent *agent, const struct rlm_past_cell *cell)
 {
     free(rlm_steal(&agent->recovered));
-    if (cell->recovered.len) {
-        agent->recovered = rlm_strndup(cell->recovered.ptr, cell->recovered.len);
+    if (!cell->recovered.len) {
+        return true;
     }
-    bool ok = !cell->recovered.len || agent->recovered;
-    if (!ok) {
+    agent->recovered = rlm_strndup(cell->recovered.ptr, cell->recovered.len);
+    if (!agent->recovered) {
         rlm_run_fail_no_memory(agent->run);
     }
-    return ok;
+    return agent->recovered != NULL;
 }
 
 bool rlm_replay_cell(struct rlm_agent *agent, rlm_str code)

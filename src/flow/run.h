@@ -10,6 +10,7 @@
  *     ask.c           one model call: reserve, wait, send, settle, retry  struct rlm_ask
  *     call.h          host calls of a cell, and who performs them         struct rlm_call
  *     gate.h          questions before code runs, a model is asked or a call is performed
+ *     append.c        what the embedding program puts into the graph meanwhile
  *     record.c        what the journal says of all this
  *
  * A run that goes on: past.h (what its journal says), resume.c, restore.h (cells run again in a new
