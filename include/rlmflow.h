@@ -378,6 +378,13 @@ RLM_API int rlm_model_check(rlm_model *m,
                             void *arg,
                             rlm_error **err);
 
+/* ---- JSON Schema ----------------------------------------------------------------------------- */
+
+/* Whether a schema is one that the engine knows (docs/json-schema.md), and whether a value fits it; a value
+ * whose `ptr` is NULL is not looked at. RLM_E_PARSE (no JSON), RLM_E_SCHEMA with the place and what was
+ * expected there, RLM_E_LIMIT, RLM_E_NOMEM. */
+RLM_API int rlm_json_check(struct rlm_str schema_json, struct rlm_str value_json, rlm_error **err);
+
 /* ---- tools ----------------------------------------------------------------------------------- */
 
 struct rlm_tool_limits {

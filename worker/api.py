@@ -41,6 +41,8 @@ class Api:
         answers in that order; a failed one is a Failure in its place. To be awaited."""
         specs = as_list(specs, "launch_subagents(specs) takes a list of specs, not %s; write "
                         "launch_subagents([...])")
+        specs = [dict(spec, output_schema=schema_text(spec["output_schema"]))
+                 if isinstance(spec, dict) and "output_schema" in spec else spec for spec in specs]
         return self.coroutine("launch_subagents", (("specs", specs),), {})
 
     @visible
@@ -151,9 +153,23 @@ def query_options(model, output_schema):
     if model is not None:
         options["model"] = model
     if output_schema is not None:
-        as_schema = getattr(output_schema, "model_json_schema", None)
-        options["output_schema"] = as_schema() if callable(as_schema) else output_schema
+        options["output_schema"] = schema_text(output_schema)
     return options
+
+
+def schema_text(schema):
+    """A JSON schema as text, for its "$ref" means nothing to the encoding of values; also that of a pydantic
+    model or TypeAdapter."""
+    for name in ("model_json_schema", "json_schema"):
+        make = getattr(schema, name, None)
+        if callable(make):
+            schema = make()
+            break
+    if not isinstance(schema, dict):
+        return schema
+    from json import dumps
+
+    return dumps(schema)
 
 
 def signature_of(schema):

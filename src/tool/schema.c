@@ -352,11 +352,15 @@ static const struct {
     {"anyOf", compile_list, SLOT(any_of)},
     {"const", compile_any, SLOT(constant)},
     {"contains", compile_sub, SLOT(contains)},
+    {"contentEncoding", ignore, 0},
+    {"contentMediaType", ignore, 0},
+    {"contentSchema", ignore, 0},
     {"default", ignore, 0},
     {"definitions", compile_definitions, 0},
     {"dependentRequired", compile_dependencies, SLOT(dependencies)},
     {"deprecated", ignore, 0},
     {"description", ignore_text, 0},
+    {"discriminator", ignore, 0},
     {"else", compile_sub, SLOT(else_schema)},
     {"enum", compile_values, SLOT(values)},
     {"examples", ignore, 0},
@@ -510,4 +514,24 @@ void rlm_schema_free(rlm_schema *s)
 const rlm_json *rlm_schema_root(const rlm_schema *s)
 {
     return s->json;
+}
+
+int rlm_json_check(rlm_str schema_json, rlm_str value_json, rlm_error **err)
+{
+    rlm_schema *schema;
+    int r = rlm_schema_new(schema_json, &schema, err);
+    if (r < 0 || !value_json.ptr) {
+        if (r == 0) {
+            rlm_schema_free(schema);
+        }
+        return r;
+    }
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *value;
+    r = arena ? rlm_json_parse(arena, value_json, &value, err) : rlm_error_nomem(err);
+    if (r == 0) {
+        r = rlm_schema_check(schema, value, err);
+    }
+    rlm_schema_free(schema);
+    return r;
 }

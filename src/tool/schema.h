@@ -3,8 +3,9 @@
  * items, prefixItems, contains, min/maxContains, min/maxItems, uniqueItems, min/maxLength (code
  * points), pattern (base/regex.h), minimum, maximum, exclusive ones, multipleOf, allOf, anyOf, oneOf,
  * not, if/then/else, dependentRequired, $ref to "#..." and $defs (or definitions), boolean schemas;
- * title, description, default, examples, format, deprecated, readOnly, writeOnly, $schema, $id of the
- * root and $comment are accepted and mean nothing. Any other keyword is an error at compile time
+ * title, description, default, examples, format, contentEncoding, contentMediaType, contentSchema,
+ * discriminator, deprecated, readOnly, writeOnly, $schema, $id of the root and $comment are accepted
+ * and mean nothing. Any other keyword is an error at compile time
  * that names it, so that nothing is silently not checked. Depth and steps are bounded.
  *
  * A schema is for one thread at a time.

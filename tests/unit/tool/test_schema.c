@@ -356,3 +356,34 @@ TEST(schema_keeps_what_it_was_given)
     rlm_schema_free(s);
     rlm_schema_free(NULL);
 }
+
+TEST(json_texts_are_checked_by_a_schema_or_as_one)
+{
+    static const struct {
+        const char *schema, *value;
+        int code;
+        const char *message;
+    } cases[] = {
+        {"{\"type\":\"integer\"}", NULL, 0, ""},
+        {"{\"type\":\"integer\"}", "3", 0, ""},
+        {"{\"type\":\"integer\"}", "\"3\"", RLM_E_SCHEMA, "expected an integer"},
+        {"{\"type\":\"integer\"}", "3 4", RLM_E_PARSE, ""},
+        {"{\"type\":\"whole\"}", NULL, RLM_E_SCHEMA, "/type"},
+        {"{", "3", RLM_E_PARSE, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rlm_autoerr rlm_error *err = NULL;
+        rlm_str value = cases[i].value ? rlm_str_of(cases[i].value) : RLM_STR_NONE;
+        CHECK_INT(rlm_json_check(rlm_str_of(cases[i].schema), value, &err), cases[i].code);
+        CHECK_CONTAINS(rlm_error_message(err), cases[i].message);
+    }
+}
+
+/* As pydantic writes schemas. */
+TEST(annotations_of_generated_schemas_mean_nothing)
+{
+    CHECK_FITS(
+        "{\"type\":\"string\",\"contentMediaType\":\"application/json\",\"contentSchema\":{\"type\":"
+        "\"integer\"},\"contentEncoding\":\"base64\",\"discriminator\":{\"propertyName\":\"kind\"}}",
+        "\"no JSON\"");
+}
