@@ -567,6 +567,22 @@ RLM_API void rlm_flow_free(rlm_flow *flow);
 /* The system prompt as an agent of that depth gets it; the caller frees it. */
 RLM_API char *rlm_flow_system_prompt(const rlm_flow *flow, int depth);
 
+/* What the engine's own system prompt consists of, in this order, with a blank line between. */
+enum rlm_prompt_section {
+    RLM_PROMPT_ROLE,
+    RLM_PROMPT_FORMAT,  /* of a reply */
+    RLM_PROMPT_SESSION, /* what is there without an import */
+    RLM_PROMPT_EXAMPLES,
+    RLM_PROMPT_TOOLS,    /* of the flow; may be empty */
+    RLM_PROMPT_MODELS,   /* that may be named; empty where there is one */
+    RLM_PROMPT_SECTIONS, /* how many there are */
+};
+
+/* A section as an agent of that depth gets it, without a newline at its end; the caller frees it. `flow` may
+ * be NULL: what holds for every flow, for an agent that may launch others. NULL: no memory. */
+RLM_API char *
+rlm_flow_prompt_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section);
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 enum rlm_input_kind {

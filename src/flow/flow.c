@@ -163,6 +163,11 @@ char *rlm_flow_system_prompt(const rlm_flow *flow, int depth)
     return rlm_prompt_system(flow, depth);
 }
 
+char *rlm_flow_prompt_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section)
+{
+    return rlm_prompt_section(flow, depth, section);
+}
+
 void rlm_flow_free(rlm_flow *flow)
 {
     if (!flow) {

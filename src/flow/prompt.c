@@ -15,13 +15,15 @@ static const char role[] =
     "You answer a task by writing Python. Your code runs in a REPL session that keeps its "
     "variables; what it prints comes back to you as the next message, and then you write the "
     "next code. First look at the data, then compute, and when you have seen the right result, "
-    "end with `done(answer)`.\n"
-    "\n"
+    "end with `done(answer)`.";
+
+static const char format[] =
     "Each reply is one code block that starts with ```repl and ends with ```. Only the first "
     "block of a reply runs. You see at most a few thousand characters of what it prints, so do "
     "not read the data through: print a few lines to learn its form, then search, count and "
-    "compute with code.\n"
-    "\n"
+    "compute with code.";
+
+static const char session[] =
     "In the session, without any import:\n"
     "- `INPUTS`: the inputs by name, each also a variable of that name. They hold the real data, "
     "which may be huge: read it from there, never make it up, and do not give these names new "
@@ -39,14 +41,15 @@ static const char delegation[] =
     "the result is the list of their answers (str) in the order of the specs. For parts that "
     "need several steps each. Keep queries short and pass data through inputs.\n";
 
-static const char rest[] =
+static const char session_end[] =
     "- A part that failed stands in its place as a `Failure`, a str with `.reason`; check with "
     "`isinstance(x, Failure)`.\n"
     "- `budget()`: what you may still spend. Files: `read_file, read_lines, line_count, "
     "write_file, append_file, edit_file, ls, grep`.\n"
     "\n"
-    "Top-level `await` works.\n"
-    "\n"
+    "Top-level `await` works.";
+
+static const char examples[] =
     "Example of a task done in two replies: \"How many days of `weather` had more than 10 mm of "
     "rain, and which was the wettest?\" The first reply only looks, at lines from all over the "
     "text:\n"
@@ -78,18 +81,15 @@ static const char rest[] =
     "wettest = max(rain, key=rain.get)\n"
     "print(len(wet), wettest)\n"
     "done(f\"{len(wet)} days; the wettest was {wettest} with {rain[wettest]} mm\")\n"
-    "```\n";
+    "```";
 
-static void add_tools(const rlm_flow *flow, struct rlm_buf *out)
+static void put_tools(const rlm_flow *flow, struct rlm_buf *out)
 {
-    if (!flow->tools.list.len) {
-        return;
-    }
-    rlm_buf_adds(out, "\nTools of this run:\n");
     for (size_t i = 0; i < flow->tools.list.len; i++) {
         const struct rlm_tool *tool = flow->tools.list.items[i];
         rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
         const rlm_json *schema = NULL;
+        rlm_buf_adds(out, i ? "\n" : "Tools of this run:\n");
         rlm_buf_addf(out, "- `%s%s(", tool->is_async ? "await " : "", tool->name);
         if (arena && rlm_json_parse(arena, rlm_str_of(tool->parameters_json), &schema, NULL) == 0) {
             const rlm_json *properties = rlm_json_get(schema, "properties");
@@ -98,8 +98,49 @@ static void add_tools(const rlm_flow *flow, struct rlm_buf *out)
                 rlm_buf_addf(out, "%s%.*s", p ? ", " : "", RLM_FMT(properties->members[p].key));
             }
         }
-        rlm_buf_addf(out, ")`: %s\n", tool->description);
+        rlm_buf_addf(out, ")`: %s", tool->description);
     }
+}
+
+static void
+put_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section, struct rlm_buf *out)
+{
+    switch (section) {
+    case RLM_PROMPT_ROLE:
+        rlm_buf_adds(out, role);
+        break;
+    case RLM_PROMPT_FORMAT:
+        rlm_buf_adds(out, format);
+        break;
+    case RLM_PROMPT_SESSION:
+        rlm_buf_adds(out, session);
+        rlm_buf_adds(out, !flow || depth < flow->limits.max_depth ? delegation : "");
+        rlm_buf_adds(out, session_end);
+        break;
+    case RLM_PROMPT_EXAMPLES:
+        rlm_buf_adds(out, examples);
+        break;
+    case RLM_PROMPT_TOOLS:
+        if (flow) {
+            put_tools(flow, out);
+        }
+        break;
+    case RLM_PROMPT_MODELS:
+        if (flow && flow->models.len > 1) {
+            rlm_buf_adds(out, "Models that specs and llm_query may name (`model=`): ");
+            rlm_flow_put_model_names(flow, out);
+        }
+        break;
+    case RLM_PROMPT_SECTIONS:
+        break;
+    }
+}
+
+char *rlm_prompt_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section)
+{
+    rlm_auto_buf struct rlm_buf out = RLM_BUF(PROMPT_MAX);
+    put_section(flow, depth, section, &out);
+    return rlm_buf_take(&out);
 }
 
 char *rlm_prompt_system(const rlm_flow *flow, int depth)
@@ -108,16 +149,12 @@ char *rlm_prompt_system(const rlm_flow *flow, int depth)
     if (flow->system_prompt) {
         return rlm_strdup(flow->system_prompt);
     }
-    rlm_buf_adds(&out, role);
-    if (depth < flow->limits.max_depth) {
-        rlm_buf_adds(&out, delegation);
-    }
-    rlm_buf_adds(&out, rest);
-    add_tools(flow, &out);
-    if (flow->models.len > 1) {
-        rlm_buf_adds(&out, "\nModels that specs and llm_query may name (`model=`): ");
-        rlm_flow_put_model_names(flow, &out);
-        rlm_buf_adds(&out, "\n");
+    for (int s = 0; s < RLM_PROMPT_SECTIONS; s++) {
+        rlm_auto_buf struct rlm_buf part = RLM_BUF(PROMPT_MAX);
+        put_section(flow, depth, (enum rlm_prompt_section)s, &part);
+        if (part.len) {
+            rlm_buf_addf(&out, "%s%.*s\n", out.len ? "\n" : "", RLM_FMT(rlm_buf_str(&part)));
+        }
     }
     return rlm_buf_take(&out);
 }

@@ -291,3 +291,25 @@ TEST(a_schema_of_the_answer_is_told)
                                         .output_schema = RLM_STR("{\"type\":\"integer\"}")};
     CHECK_CONTAINS(task_of(&options), "JSON Schema:\n{\"type\":\"integer\"}\n");
 }
+
+TEST(the_system_prompt_is_its_sections_with_blank_lines_between)
+{
+    for (int depth = 0; depth < 3; depth += 2) {
+        struct rlm_buf joined = RLM_BUF(1 << 20);
+        for (int i = 0; i < RLM_PROMPT_SECTIONS; i++) {
+            rlm_autofree char *text =
+                rlm_flow_prompt_section(&flow, depth, (enum rlm_prompt_section)i);
+            CHECK((text[0] != '\0') ==
+                  (i < RLM_PROMPT_TOOLS)); /* this flow has none, and one model */
+            rlm_buf_addf(&joined, text[0] ? "%s%s\n" : "", joined.len ? "\n" : "", text);
+        }
+        CHECK_TEXT(joined.ptr, system_prompt(depth));
+        rlm_buf_deinit(&joined);
+    }
+    rlm_autofree char *any = rlm_flow_prompt_section(NULL, 0, RLM_PROMPT_SESSION);
+    rlm_autofree char *leaf = rlm_flow_prompt_section(&flow, 2, RLM_PROMPT_SESSION);
+    rlm_autofree char *none = rlm_flow_prompt_section(NULL, 0, RLM_PROMPT_TOOLS);
+    CHECK_CONTAINS(any, "launch_subagents");
+    CHECK(!strstr(leaf, "launch_subagents"));
+    CHECK_TEXT(none, "");
+}
