@@ -1,6 +1,5 @@
 """Compiling and running cells, and tidying up behind them."""
 import _ast
-import builtins
 import os
 import sys
 from _collections_abc import coroutine as Coroutine
@@ -11,7 +10,7 @@ from .errors import CellEnded, CellInterrupted, StopLoop
 from .json_text import quote_all
 from .output import cut_middle, gap
 from .reports import describe_exception, describe_lack, describe_message, render
-from .names import KEEP, Names, stores_of
+from .names import Names, stores_of
 
 AWAITS = _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 IS_COROUTINE = 0x80
@@ -82,12 +81,11 @@ class Cells:
     def __init__(self, session, api):
         self.session = session
         self.api = api
+        self.place = session.place
         self.module = type(sys)("__main__")
         self.namespace = self.module.__dict__
-        self.namespace["__builtins__"] = builtins
-        sys.modules["__main__"] = self.module
         self.names = Names(self.namespace)
-        setattr(builtins, KEEP, self.names.keep)
+        self.namespace["__builtins__"] = self.place.adopt(self.module, self.names.keep)
         self.loop = None
         session.get_loop = self.get_loop
         self.futures = 0
@@ -95,9 +93,7 @@ class Cells:
         self.sources = {}
         self.bound = set()
         self.linecache = None
-        imports = session.imports
-        imports.when("linecache", self.cache_all_lines)
-        imports.when("warnings", self.note_all_unawaited)
+        session.imports.when("linecache", self.cache_all_lines)
 
     # Lines for tracebacks: kept as they came until somebody wants to see one.
 
@@ -145,15 +141,18 @@ class Cells:
 
     def run(self, number, source):
         session = self.session
-        filename = "<cell %d>" % number
+        filename = "<cell %d%s>" % (number, self.place.cell_mark)
         self.sources[filename] = source
         if self.linecache is not None:
             self.cache_lines(filename, source)
         error = None
         try:
-            session.check_interrupt()
-            body, last = self.compile(filename, source)
-            self.run_code(body, last)
+            try:
+                session.check_interrupt()
+                body, last = self.compile(filename, source)
+                self.run_code(body, last)
+            finally:
+                self.place.leave_agent()
         except (CellEnded, StopLoop):
             session.ended = True
         except BaseException as e:
@@ -167,8 +166,7 @@ class Cells:
         if self.never_awaited:
             self.add_unawaited_notes(notes)
         notes += self.names.restore()
-        if sys.stdout is not self.stdout or sys.stderr is not self.stderr:
-            sys.stdout, sys.stderr = self.stdout, self.stderr
+        if self.place.restore_streams():
             notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
         session.end_cell(error, counted(notes) if notes else notes, self.changed_names())
 
@@ -212,7 +210,7 @@ class Cells:
         import asyncio
 
         if self.loop is None or self.loop.is_closed():
-            self.loop = asyncio.new_event_loop()
+            self.loop = self.place.new_loop(asyncio)
         asyncio.set_event_loop(self.loop)
         return self.loop
 
@@ -275,9 +273,6 @@ class Cells:
         if stubborn:
             notes.append("%d tasks did not end when they were cancelled" % len(stubborn))
 
-    def note_all_unawaited(self, warnings):
-        warnings._warn_unawaited_coroutine = self.note_unawaited
-
     def note_unawaited(self, coroutine):
         self.never_awaited.append(coroutine.__qualname__)
 
@@ -299,7 +294,7 @@ class Cells:
         if isinstance(error, SystemExit):
             message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
                 "" if error.code is None else ": %s" % message)
-        text = render(error)
+        text = render(error).replace(self.place.cell_mark, "") if self.place.cell_mark else render(error)
         if isinstance(error, TypeError) and "coroutine" in message and self.api.unstarted:
             called = next(iter(self.api.unstarted.values())).__name__
             hint = "%s(...) must be awaited: write `await %s(...)`" % (called, called)

@@ -15,6 +15,10 @@ class StopLoop(KeyboardInterrupt):
     """Leaves the event loop of a cell whose answer was accepted inside a task."""
 
 
+class SessionOver(BaseException):
+    """The host is gone or has closed the session, which is a part of its process: leaves the code."""
+
+
 class InputNameError(NameError):
     """A name that belongs to an input or to the API was given a new value."""
 

@@ -7,11 +7,10 @@ import select
 from _collections import deque
 from _json import encode_basestring_ascii as quote
 from _struct import Struct, iter_unpack
-from os import _exit
 
 from .json_text import read_json
 from .reports import TOO_MANY_FILES
-from .descriptors import move_high, write_all
+from .descriptors import write_all
 
 # Kinds and flags of frames.
 OPEN, READY, START, RESUME, SUSPENDED, FINISHED, WAKE, YIELD, INTERRUPT, CLOSE = range(1, 11)
@@ -27,21 +26,16 @@ CLOSED_BY_CELL = 121  # the exit status that tells the host so
 CLOSE_ON_EXEC = getattr(_socket, "MSG_CMSG_CLOEXEC", 0)  # of the descriptors that come
 
 
-def leave(status=0):
-    """Ends the process at once; the host ends what it started."""
-    _exit(status)
-
-
 class Channel:
-    """Frames over the host's stream. Many may send; one reads at a time (Session.reading)."""
+    """Frames over the host's stream. Many may send; one reads at a time (Session.reading).
 
-    def __init__(self, rfd, wfd):
-        self.rfd = move_high(rfd)
-        self.wfd = self.rfd if rfd == wfd else move_high(wfd)
+    `leave(status)` ends the session at once and does not return."""
+
+    def __init__(self, rfd, wfd, leave):
+        self.rfd = rfd
+        self.wfd = wfd
+        self.leave = leave
         for fd in {rfd, wfd}:
-            if fd > 2:
-                os.close(fd)
-        for fd in {self.rfd, self.wfd}:
             os.set_blocking(fd, True)
         try:
             self.socket = _socket.socket(fileno=self.rfd)
@@ -74,7 +68,7 @@ class Channel:
                 if sent < len(data):
                     write_all(self.wfd, memoryview(data)[sent:])
             except OSError as e:
-                leave(CLOSED_BY_CELL if e.errno == errno.EBADF else 0)
+                self.leave(CLOSED_BY_CELL if e.errno == errno.EBADF else 0)
             self.sender = None
 
     def can_send(self):
@@ -125,7 +119,7 @@ class Channel:
         if data is None:
             return ()
         if not data:
-            leave()
+            self.leave()
         if not self.buffer and len(data) >= 16:
             length, kind, flags, stream, sequence = HEADER.unpack_from(data)
             if len(data) == 16 + length and kind < TEXT and not flags:
@@ -145,7 +139,7 @@ class Channel:
         except BlockingIOError:
             return None
         except ConnectionError:
-            leave()
+            self.leave()
         if ancillary:
             for level, kind, content in ancillary:
                 if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
@@ -163,7 +157,7 @@ class Channel:
 
     def fatal(self, message):
         self.send_frame(FATAL, ('{"message":%s}' % quote(message)).encode()[:MAX_CONTROL])
-        leave(1)
+        self.leave(1)
 
     def cut(self):
         buffer = self.buffer

@@ -6,8 +6,9 @@ from .agent_code import calls_agent
 from .reports import show_loop_error
 
 
-def install_asyncio(session, asyncio):
-    """Loops of this process make host calls when they have nothing else to do; `run` nests."""
+def install_asyncio(find_session, asyncio):
+    """Loops of sessions make host calls when they have nothing else to do; `run` nests. Returns what
+    undoes it. `find_session()` is the session that the calling thread belongs to, or None."""
     import contextvars
     import functools
     import selectors
@@ -16,8 +17,13 @@ def install_asyncio(session, asyncio):
     class HostSelector(selectors.PollSelector):
         """Waits for the host's stream too, if it is the main thread's."""
 
+        def __init__(self, session):
+            super().__init__()
+            self.session = session
+
         @calls_agent
         def select(self, timeout=None):
+            session = self.session
             if timeout is not None and timeout <= 0 or session.forked:
                 return super().select(timeout)
             if session.has_news():
@@ -34,6 +40,7 @@ def install_asyncio(session, asyncio):
             return super().select(timeout)
 
         def select_with_host(self, timeout):
+            session = self.session
             session.start_reading()
             self._selector.register(session.channel.rfd, select.POLLIN)
             try:
@@ -52,7 +59,10 @@ def install_asyncio(session, asyncio):
     original_init = loop_class.__init__
 
     def init(self, selector=None):
-        original_init(self, HostSelector() if selector is None else selector)
+        session = find_session()
+        if session is None:
+            return original_init(self, selector)
+        original_init(self, HostSelector(session) if selector is None else selector)
         self.set_exception_handler(show_loop_error)
 
     loop_class.__init__ = init
@@ -61,6 +71,9 @@ def install_asyncio(session, asyncio):
     @functools.wraps(original_run)
     @calls_agent
     def run(main, **options):
+        session = find_session()
+        if session is None:
+            return original_run(main, **options)
         if asyncio._get_running_loop() is None:
             try:
                 return original_run(main, **options)
@@ -87,3 +100,9 @@ def install_asyncio(session, asyncio):
         return value
 
     asyncio.run = asyncio.runners.run = run
+
+    def undo():
+        loop_class.__init__ = original_init
+        asyncio.run = asyncio.runners.run = original_run
+
+    return undo

@@ -1,22 +1,16 @@
-"""The thread that looks after a cell while the main thread is at work in it."""
-import _signal
+"""The thread that looks after cells while their main threads are at work in them."""
 import _thread
 import os
 import select
-from _json import encode_basestring_ascii as quote
-from time import monotonic
 
 from .descriptors import move_high
+from .display import OUTPUT_MS
+from .errors import SessionOver
 from .reports import describe_failure
-from .frames import OUTPUT
-from .interrupts import SIGNAL
 
-OUTPUT_MS = 200  # between two `output` frames
-FLUSH_SHARE = 0.1  # of the time goes into `output` frames where the code flushes all the time
-INTERRUPT_MS = 10  # between two signals of an interrupt that has not been raised yet
+INTERRUPT_MS = 10  # between two tries to raise an interrupt
 TICK_MS = 3  # of the monitor; two of them must be less than the 10 ms in which `yield` is answered
 QUIET_TICKS = 30
-OUTPUT_FRAME_CHARS = 48 * 1024
 
 
 class Monitor:
@@ -24,25 +18,39 @@ class Monitor:
 
     A cell that is soon over costs it nothing: it looks every few milliseconds, and listens to the
     host if the agent's code has been at work since the last look (`Session.turn` tells). After some
-    looks at nothing it sleeps until the main thread wakes it for the next turn.
+    looks at nothing it sleeps until a main thread wakes it for the next turn.
     """
 
-    def __init__(self, session):
-        self.session = session
+    def __init__(self):
+        self.sessions = ()  # made anew when it changes
+        self.lock = _thread.allocate_lock()  # of that, and of what is polled
+        self.by_stream = {}
+        self.by_pipe = {}
         self.sleeping = False
-        self.shown = None
-        self.next_show = 0.0
-        self.next_flush = 0.0
         low = os.pipe()
         self.wake_read, self.wake_write = map(move_high, low)
         for fd in low:
             os.close(fd)
-
-    def start(self):
         self.poll = select.poll()
         self.poll.register(self.wake_read, select.POLLIN)
-        self.poll.register(self.session.output.pipe, select.POLLIN)
+
+    def start(self):
         _thread.start_new_thread(self.run, ())
+
+    def add(self, session):
+        with self.lock:
+            self.by_stream[session.channel.rfd] = session
+            if session.output.pipe >= 0:
+                self.by_pipe[session.output.pipe] = session
+                self.poll.register(session.output.pipe, select.POLLIN)
+            self.sessions += (session,)
+
+    def remove(self, session):
+        """Before its stream is closed. It has no pipe."""
+        with self.lock:
+            self.sessions = tuple(s for s in self.sessions if s is not session)
+            if self.by_stream.pop(session.channel.rfd, None) and session.heard:
+                self.poll.unregister(session.channel.rfd)
 
     def wake(self):
         self.sleeping = False
@@ -52,105 +60,89 @@ class Monitor:
         try:
             self.watch()
         except BaseException as e:
-            self.session.channel.fatal(describe_failure(e))
+            for session in self.sessions:
+                session.channel.fatal(describe_failure(e))
 
     def watch(self):
-        session = self.session
-        turn = 0
         quiet_ticks = 0
         while True:
-            if turn != session.turn:
-                turn = session.turn
-                quiet_ticks = 0
-                self.wait(TICK_MS)
-            elif session.agent_runs:
-                self.listen()
-            elif quiet_ticks < QUIET_TICKS:
-                quiet_ticks += 1
+            quiet_ticks += 1
+            for session in self.sessions:
+                if session.seen_turn != session.turn:
+                    session.seen_turn = session.turn
+                    quiet_ticks = 0
+                    self.hear(session, False)
+                else:
+                    self.hear(session, session.agent_runs)
+            if quiet_ticks == 0 or quiet_ticks < QUIET_TICKS and not self.hears_all():
                 self.wait(TICK_MS)
             else:
                 self.sleep()
-            if session.in_cell:
-                self.look_after_cell()
+            for session in self.sessions:
+                if session.in_cell:
+                    self.look_after(session)
 
-    def look_after_cell(self):
-        session = self.session
-        if session.interrupt is not None:
-            _signal.pthread_kill(session.main_thread, SIGNAL)
-        now = monotonic()
-        if now >= self.next_show and self.show():
-            self.next_show = now + OUTPUT_MS / 1000
-
-    def listen(self):
-        """Agent's code is at work, so this thread is the one that hears the host."""
-        session = self.session
-        stream = session.channel.rfd
-        self.poll.register(stream, select.POLLIN)
+    def look_after(self, session):
         try:
-            for fd, event in self.poll.poll(INTERRUPT_MS if session.interrupt else OUTPUT_MS):
-                if fd == stream:
-                    self.read_stream()
-                else:
-                    self.handle(fd, event)
-        finally:
-            self.poll.unregister(stream)
+            if session.interrupt is not None or session.over:
+                session.place.interrupt(session)
+            session.display.show_at_times()
+        except SessionOver:
+            session.over = True
+
+    def hear(self, session, wanted):
+        """Agent's code is at work, so this thread is the one that hears the host."""
+        wanted = wanted and not session.over
+        if wanted != session.heard:
+            with self.lock:
+                if session.channel.rfd in self.by_stream:
+                    session.heard = wanted
+                    if wanted:
+                        self.poll.register(session.channel.rfd, select.POLLIN)
+                    else:
+                        self.poll.unregister(session.channel.rfd)
+
+    def hears_all(self):
+        return all(session.heard for session in self.sessions)
 
     def sleep(self):
-        """Until the main thread begins a turn. It sets `agent_runs` and then looks at `sleeping`;
-        here it is the other way round, so no turn is slept through."""
-        self.sleeping = True
-        if not self.session.agent_runs:
-            self.wait(OUTPUT_MS if self.session.in_cell else None)
+        """Until the host says something, or a main thread begins a turn of which nothing is heard
+        here. That one sets `agent_runs` and then looks at `sleeping`; here it is the other way
+        round, so no turn is slept through."""
+        self.sleeping = not self.hears_all()
+        timeout_ms = None
+        for session in self.sessions:
+            if session.agent_runs and not session.heard and not session.over:
+                timeout_ms = 0
+                break
+            if session.in_cell and timeout_ms != INTERRUPT_MS:
+                timeout_ms = INTERRUPT_MS if session.interrupt is not None else OUTPUT_MS
+        self.wait(timeout_ms)
         self.sleeping = False
 
     def wait(self, timeout_ms):
         for fd, event in self.poll.poll(timeout_ms):
-            self.handle(fd, event)
+            if fd == self.wake_read:
+                os.read(fd, 4096)
+            elif fd in self.by_pipe:
+                self.handle_pipe(self.by_pipe[fd], event)
+            elif fd in self.by_stream:
+                self.read_stream(self.by_stream[fd])
 
-    def handle(self, fd, event):
-        if fd == self.wake_read:
-            os.read(fd, 4096)
-        elif event & select.POLLIN:
-            self.session.output.drain()
+    def handle_pipe(self, session, event):
+        if event & select.POLLIN:
+            session.output.drain()
         else:
-            self.poll.unregister(fd)
+            self.poll.unregister(session.output.pipe)
 
-    def read_stream(self):
-        session = self.session
+    def read_stream(self, session):
         if not session.reading.acquire(False):
             return
         session.reader = _thread.get_ident()
         try:
             session.pump(False)
+        except SessionOver:
+            session.over = True
         finally:
             session.reader = None
             session.reading.release()
-
-    def show(self):
-        """Sends the output so far, if there is more than before; tells if so."""
-        session = self.session
-        with session.lock:
-            mark = session.cell, session.output.mark()
-            if self.shown == mark or not session.in_cell:
-                return False
-            self.shown = mark
-            text, omitted = session.output.text(OUTPUT_FRAME_CHARS)
-            if text:
-                payload = '{"cell":%d,"output":%s,"omitted":%d}' % (
-                    session.cell, quote(text), omitted)
-                session.channel.send_frame(OUTPUT, payload.encode())
-        return True
-
-    def show_flushed(self):
-        """The code has flushed its output: the process may die next."""
-        began = monotonic()
-        if began >= self.next_flush:
-            self.show_now()
-            now = monotonic()
-            self.next_flush = now + (now - began) / FLUSH_SHARE
-
-    def show_now(self):
-        session = self.session
-        if session.in_cell and session.channel.can_send():
-            session.output.drain()
-            self.show()

@@ -105,7 +105,9 @@ class Output:
             return text, 0
 
     def drain(self):
-        """Takes what stands in the pipe of descriptors 1 and 2; never waits."""
+        """Takes what stands in the pipe of descriptors 1 and 2, if there is one; never waits."""
+        if self.pipe < 0:
+            return
         try:
             if not self.has_piped(0):
                 return

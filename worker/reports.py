@@ -3,10 +3,10 @@ import errno
 import os
 import sys
 
-from .errors import CellEnded, StopLoop
+from .errors import CellEnded, SessionOver, StopLoop
 from .output import cut_middle
 
-WORKER_FILE = "<worker>"
+WORKER_FILE = cut_middle.__code__.co_filename
 TRACEBACK_CHARS = 20000
 TOO_MANY_FILES = ("the session's process has as many files open as it may (%d); close files when "
                   "they are no longer needed")
@@ -74,7 +74,7 @@ def show_thread_errors(threading):
 
 def show_thread_error(args):
     """`threading.excepthook`: as threading's own, but with the agent's lines only."""
-    if args.exc_value is not None and not isinstance(args.exc_value, (SystemExit, CellEnded)):
+    if args.exc_value is not None and not isinstance(args.exc_value, (SystemExit, CellEnded, SessionOver)):
         sys.stderr.write("Exception in thread %s:\n%s" % (
             args.thread.name if args.thread is not None else "?", render(args.exc_value)))
 
@@ -82,7 +82,7 @@ def show_thread_error(args):
 def show_loop_error(loop, context):
     """The exception handler of event loops: what asyncio would log, with the agent's lines only."""
     error = context.get("exception")
-    if not isinstance(error, (CellEnded, StopLoop)):
+    if not isinstance(error, (CellEnded, StopLoop, SessionOver)):
         sys.stderr.write("%s%s" % (context.get("message", "error in the event loop"),
                                    ":\n" + render(error) if error is not None else "\n"))
 

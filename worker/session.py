@@ -1,56 +1,48 @@
 """What the threads share: who has the word, the calls and their results, the interrupt."""
 import _thread
-import io
 import time
 from _collections import deque
 from _json import encode_basestring_ascii as quote
 
-from .imports import Imports
 from .json_text import Json, quote_all, quote_members, read_json
 from .errors import CellEnded, CellInterrupted, HostCallError
 from .output import Output
 from .reports import describe_failure
 from .frames import (
-    CLOSE, Channel, FINISHED, INTERRUPT, OPEN, RESUME, START, SUSPENDED, WAKE, YIELD, leave)
+    CLOSE, Channel, FINISHED, INTERRUPT, OPEN, RESUME, START, SUSPENDED, WAKE, YIELD)
 from .values import Values
 from .calls import Call
-from .monitor import Monitor
-
-
-def flush_files():
-    """Writes out what open files still hold, as the end of an interpreter does."""
-    import gc
-
-    for thing in gc.get_objects():
-        if type(thing) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
-            try:
-                thing.flush()
-            except (OSError, ValueError):
-                pass
+from .display import Display
 
 
 class Session:
     """State that the threads share. `lock` guards the word and the calls.
 
     The worker has the word from a `start` or `resume` until its `suspended` or `finished`.
+
+    `place` is where the session runs, and does what differs there: see Process. Others may offer
+    the same.
     """
 
-    def __init__(self, rfd, wfd):
+    def __init__(self, rfd, wfd, place):
         self.main_thread = _thread.get_ident()
-        self.channel = Channel(rfd, wfd)
+        self.place = place
+        self.channel = Channel(rfd, wfd, place.leave)
         self.channel.wait_for_credit = self.wait_for_credit
-        self.imports = Imports()
+        self.imports = place.imports
         self.output = Output()
         self.values = Values(self)
         self.read_values = Json(self.values.decode_object).read
         self.lock = _thread.RLock()
         self.reading = _thread.allocate_lock()
         self.reader = None
-        self.monitor = Monitor(self)
+        self.monitor = place.monitor
+        self.display = Display(self)
         self.cell = 0
         self.in_cell = False
         self.agent_runs = False
-        self.turn = 0
+        self.turn = self.seen_turn = 0
+        self.heard = self.over = False
         self.has_word = False
         self.woken = False
         self.ended = False
@@ -64,6 +56,13 @@ class Session:
         self.opened = None
 
     # Frames that come.
+
+    def open(self):
+        """Takes the stream, and what comes until the host has opened the session."""
+        self.reading.acquire()
+        self.reader = self.main_thread
+        while self.opened is None:
+            self.pump(True)
 
     def pump(self, block):
         """Reads and handles what has come; the caller holds `reading`."""
@@ -87,8 +86,7 @@ class Session:
             if self.in_cell or self.starts:
                 self.interrupt = read_json(payload)
         elif kind == CLOSE:
-            flush_files()
-            leave()
+            self.place.close()
         elif kind == OPEN:
             self.opened = self.read_values(payload)
 

@@ -74,7 +74,7 @@ class OutputStream(io.TextIOBase):
 
     def flush(self):
         """What was flushed is not lost when the process dies."""
-        self.session.monitor.show_flushed()
+        self.session.display.show_flushed()
 
     def writable(self):
         return True
