@@ -6,7 +6,7 @@ from _collections_abc import coroutine as Coroutine
 from errno import EMFILE
 
 from .agent_code import calls_agent
-from .errors import CellEnded, CellInterrupted, StopLoop
+from .errors import CellEnded, CellInterrupted, SessionOver, StopLoop
 from .json_text import quote_all
 from .output import cut_middle, gap
 from .reports import describe_exception, describe_lack, describe_message, render
@@ -155,6 +155,8 @@ class Cells:
                 self.place.leave_agent()
         except (CellEnded, StopLoop):
             session.ended = True
+        except SessionOver:
+            raise
         except BaseException as e:
             if not (session.ended and isinstance(e, CellInterrupted)):
                 error = self.describe_error(e)
@@ -232,6 +234,8 @@ class Cells:
             self.cancel_tasks(notes)
         except CellEnded:
             pass
+        except SessionOver:
+            raise
         except BaseException as e:
             notes.append("ending what was left of the cell: %s" % describe_exception(e))
 
@@ -294,7 +298,7 @@ class Cells:
         if isinstance(error, SystemExit):
             message = "SystemExit%s: the session goes on; call done(answer) to end the agent" % (
                 "" if error.code is None else ": %s" % message)
-        text = render(error).replace(self.place.cell_mark, "") if self.place.cell_mark else render(error)
+        text = render(error)
         if isinstance(error, TypeError) and "coroutine" in message and self.api.unstarted:
             called = next(iter(self.api.unstarted.values())).__name__
             hint = "%s(...) must be awaited: write `await %s(...)`" % (called, called)

@@ -106,16 +106,16 @@ class Monitor:
         return all(session.heard for session in self.sessions)
 
     def sleep(self):
-        """Until the host says something, or a main thread begins a turn of which nothing is heard
-        here. That one sets `agent_runs` and then looks at `sleeping`; here it is the other way
-        round, so no turn is slept through."""
-        self.sleeping = not self.hears_all()
+        """Until something is heard, or a session that is not heard begins a turn. That one sets
+        `agent_runs` and then looks at `sleeping`; here it is the other way round, so no turn is
+        slept through."""
+        self.sleeping = True
         timeout_ms = None
         for session in self.sessions:
             if session.agent_runs and not session.heard and not session.over:
                 timeout_ms = 0
                 break
-            if session.in_cell and timeout_ms != INTERRUPT_MS:
+            if (session.in_cell or session.heard) and timeout_ms != INTERRUPT_MS:
                 timeout_ms = INTERRUPT_MS if session.interrupt is not None else OUTPUT_MS
         self.wait(timeout_ms)
         self.sleeping = False

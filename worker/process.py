@@ -140,10 +140,14 @@ def flush_files():
 
 def forget_host_in_child(session):
     """A process that the agent forks keeps its namespace, and loses the host."""
-    session.forked = True
-    session.in_cell = False
     for stream in (sys.__stdout__, sys.__stderr__):
         stream.write = stream.write_plainly
+    forget_host(session)
+
+
+def forget_host(session):
+    session.forked = True
+    session.in_cell = False
     for fd in {session.channel.rfd, session.channel.wfd, session.output.pipe,
                session.monitor.wake_read, session.monitor.wake_write}:
         try:

@@ -33,9 +33,18 @@ def render(error):
         lines = list(report.format())
         if not report.stack and lines and lines[0].startswith("Traceback"):
             lines = list(report.format_exception_only())
-        return cut_middle("".join(lines), TRACEBACK_CHARS)
+        return cut_middle(unmarked("".join(lines)), TRACEBACK_CHARS)
     except Exception:
         return render_plainly(error)
+
+
+def unmarked(text):
+    """Without the marks of cells (`cell_mark` of a place) by which sessions of one process differ."""
+    if "<cell " not in text or " #" not in text:
+        return text
+    import re
+
+    return re.sub(r"<cell (\d+) #\d+>", r"<cell \1>", text)
 
 
 def render_plainly(error):
@@ -65,7 +74,7 @@ def describe_message(error):
         message = "<its str() failed>"
     if isinstance(error, KeyError) and len(error.args) == 1 and isinstance(error.args[0], str):
         message = repr(error.args[0])
-    return cut_middle(message, TRACEBACK_CHARS)
+    return cut_middle(unmarked(message), TRACEBACK_CHARS)
 
 
 def show_thread_errors(threading):

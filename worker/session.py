@@ -113,7 +113,7 @@ class Session:
         self.reading.release()
         self.turn += 1
         self.agent_runs = True
-        if self.monitor.sleeping:
+        if self.monitor.sleeping and not self.heard:
             self.monitor.wake()
 
     def wait_for_credit(self):

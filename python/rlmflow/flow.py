@@ -257,7 +257,7 @@ class Flow:
         order = sorted(range(len(models)), key=lambda i: models[i][0] != "default")
         tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
         run = _engine.Run(models=[models[i] for i in order], tools=[t.for_engine() for t in tools],
-                          limits=self._limits(), runtime=self.runtime._engine_runtime(),
+                          limits=self._limits(), runtime=self.runtime._engine_runtime(tools),
                           system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)
         return run, [clients[i] for i in order], tools
 

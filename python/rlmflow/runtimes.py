@@ -28,7 +28,8 @@ class Runtime:
         for fn in fns:
             self.register_tool(fn)
 
-    def _engine_runtime(self) -> Any:
+    def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
+        """What the engine knows of it, for a run with these tools."""
         raise NotImplementedError
 
 
@@ -45,7 +46,7 @@ class SubprocessRuntime(Runtime):
         self.python, self.env, self.spare = python, dict(env or {}), spare
         self._made = None
 
-    def _engine_runtime(self) -> Any:
+    def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         if self._made is None:
             self._made = _engine.Runtime.subprocess(
                 self.python, self.working_directory, [f"{k}={v}" for k, v in self.env.items()], self.spare)

@@ -1,5 +1,6 @@
 /* rlmflow._engine: the engine, for the package's own files. */
 #include "answer.h"
+#include "local.h"
 #include "objects.h"
 
 static PyObject *version(PyObject *module, PyObject *none)
@@ -18,6 +19,14 @@ static PyObject *stop(PyObject *module, PyObject *none)
 static PyMethodDef methods[] = {
     {"version", version, METH_NOARGS, "The version of the engine."},
     {"stop", stop, METH_NOARGS, "Ends the engine's thread, at the end of the process."},
+    {"take_session", local_take_session, METH_VARARGS,
+     "take_session(seconds): the next session of a local runtime, as (key, descriptor to hear on, "
+     "descriptor to speak on, agent id); None when none came in time."},
+    {"own_directory", local_own_directory, METH_NOARGS,
+     "Gives the calling thread, and those that it will start, a working directory of their own."},
+    {"interrupt_thread", local_interrupt_thread, METH_VARARGS,
+     "interrupt_thread(thread, exception, globals, codes): raises it there, if the thread's innermost "
+     "frame with these globals, where it has one, runs one of these codes. Whether it will be raised."},
     {NULL, NULL, 0, NULL},
 };
 

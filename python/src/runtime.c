@@ -1,4 +1,5 @@
 /* Runtime: where sessions open. */
+#include "local.h"
 #include "objects.h"
 #include "text.h"
 
@@ -8,6 +9,7 @@ PyObject *runtime_type;
 
 struct runtime_object {
     PyObject_HEAD rlm_runtime *runtime;
+    PyObject *owner; /* what lives as long, or NULL */
 };
 
 static void runtime_dealloc(PyObject *object)
@@ -19,6 +21,7 @@ static void runtime_dealloc(PyObject *object)
         rlm_runtime_free(self->runtime);
         engine_leave();
     }
+    Py_XDECREF(self->owner);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
 }
@@ -51,6 +54,36 @@ static const char **env_of(PyObject *list)
     return env;
 }
 
+static struct runtime_object *allocate(PyObject *type)
+{
+    allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
+    return (struct runtime_object *)alloc((PyTypeObject *)type, 0);
+}
+
+static PyObject *runtime_local(PyObject *type, PyObject *args)
+{
+    long long key;
+    PyObject *owner;
+    if (!PyArg_ParseTuple(args, "LO", &key, &owner) || engine_start() < 0) {
+        return NULL;
+    }
+    struct runtime_object *self = allocate(type);
+    if (!self) {
+        return NULL;
+    }
+    rlm_error *err = NULL;
+    engine_enter();
+    int r = local_runtime_new(key, &self->runtime, &err);
+    engine_leave();
+    if (r < 0) {
+        Py_DECREF((PyObject *)self);
+        return raise_error(err);
+    }
+    Py_INCREF(owner);
+    self->owner = owner;
+    return (PyObject *)self;
+}
+
 static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
 {
     struct rlm_subprocess_options o = RLM_SUBPROCESS_OPTIONS_INIT;
@@ -60,9 +93,7 @@ static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
         return NULL;
     }
     const char **env = env_of(env_list);
-    allocfunc alloc = (allocfunc)PyType_GetSlot((PyTypeObject *)type, Py_tp_alloc);
-    struct runtime_object *self =
-        env ? (struct runtime_object *)alloc((PyTypeObject *)type, 0) : NULL;
+    struct runtime_object *self = env ? allocate(type) : NULL;
     if (!self) {
         free(env);
         return NULL;
@@ -83,6 +114,8 @@ static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
 static PyMethodDef methods[] = {
     {"subprocess", runtime_subprocess, METH_VARARGS | METH_CLASS,
      "subprocess(python, working_directory, env, spare): plain child processes."},
+    {"local", runtime_local, METH_VARARGS | METH_CLASS,
+     "local(key, owner): threads of this process, which get sessions from take_session()."},
     {NULL, NULL, 0, NULL},
 };
 
