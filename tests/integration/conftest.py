@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import chromium  # noqa: E402
 from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
+from replays import flags_for, replay_all, without_network  # noqa: E402
 from server import ModelServer  # noqa: E402
 from workers import interpreters  # noqa: E402
 
@@ -24,6 +25,7 @@ OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are fo
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "replayed(how, why): how its runs can be played again (replays.py)")
     become_subreaper()
     reset_signals()
 
@@ -43,6 +45,8 @@ def pytest_terminal_summary(terminalreporter):
         sorted(versions.items(), key=lambda v: [int(n) for n in v[0].split(".")])))
     if missing:
         terminalreporter.write_line(f"workers were NOT tested with Python {', '.join(missing)}: not installed here")
+    if not without_network():
+        terminalreporter.write_line("runs were replayed with the network open: unshare --net is refused here")
     if not chromium.find():
         terminalreporter.write_line("the page of view --html was NOT tested in a browser: Chromium is not installed here")
 
@@ -88,12 +92,16 @@ def server(make_server):
 
 
 @pytest.fixture
-def workspace(rlmflow_program, tmp_path):
+def workspace(request, rlmflow_program, tmp_path):
     """The directories and environment the program runs in (see program.Workspace). The test fails
-    when a process, a mount, or a file in TMPDIR or HOME is left after it."""
+    when a run that it left is not the same when it is replayed (see replays.py), or when a process, a
+    mount, or a file in TMPDIR or HOME is left after it."""
     space = Workspace(rlmflow_program, tmp_path)
     yield space
-    problems = space.problems()
+    try:
+        replay_all(space, tmp_path, flags_for(request))
+    finally:
+        problems = space.problems()
     assert not problems, "\n".join(problems)
 
 

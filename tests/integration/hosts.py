@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from journal import Journal
+from replays import each, flags_for, is_whole, without_network
 from workers import DEBIAN
 
 LIMIT_S = 120  # a limit for what does not end, not a measure
@@ -37,7 +38,7 @@ class Host:
 
     def start(self, command, server, restore="replay", **options):
         """Starts a drive: "run", "resume" or "replay"."""
-        args = [self.program, command, self.run, server.base_url if server else "http://127.0.0.1:1/v1",
+        args = [*(() if server else without_network()), self.program, command, self.run, server.base_url if server else "http://127.0.0.1:1/v1",
                 self.log, DEBIAN, restore, *(f"{k}={v}" for k, v in options.items())]
         process = subprocess.Popen(args, env=self.workspace.environment(), cwd=self.workspace.cwd,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -91,12 +92,27 @@ class Host:
 
 
 @pytest.fixture
-def make_host(build_dir, workspace, tmp_path):
-    """make_host(name): a Host whose run has that name."""
-    program = build_dir / "tests" / "tools" / "tool_host"
+def make_host(request, build_dir, workspace, tmp_path):
+    """make_host(name): a Host whose run has that name. When the test is over the runs are replayed (see
+    replays.py)."""
+    program, hosts = build_dir / "tests" / "tools" / "tool_host", []
     if not os.access(program, os.X_OK):
         pytest.fail(f"{program} is missing: build it first")
-    return lambda name: Host(program, workspace, tmp_path / f"{name}.rlm")
+
+    def make(name):
+        hosts.append(Host(program, workspace, tmp_path / f"{name}.rlm"))
+        return hosts[-1]
+
+    def replay(host):
+        before = host.counts()
+        for flags in flags_for(request):
+            options = {"execute": 1} if "--execute" in flags else {}
+            done = host.drive("replay", None, **options)
+            assert done.code == 0, f"the replay of {host.run} {options} differs: {done.stderr}"
+        assert host.counts() == before, f"the replay of {host.run} called a tool"
+
+    yield make
+    each(replay, [host for host in hosts if is_whole(host.run)])
 
 
 def until(path, holds):

@@ -168,10 +168,11 @@ class Workspace:
                 result[name] = str(value)
         return result
 
-    def start(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, **options):
+    def start(self, *args, env=None, cwd=None, stdin=subprocess.DEVNULL, before=(), **options):
         """Starts the program in a process group of its own and returns the Popen, its stdout and
-        stderr pipes. It is killed at the end of the test when it still runs, which is a failure."""
-        command = [str(self.program), *(os.fspath(a) if isinstance(a, os.PathLike) else str(a)
+        stderr pipes. It is killed at the end of the test when it still runs, which is a failure.
+        `before`: a command that runs it."""
+        command = [*before, str(self.program), *(os.fspath(a) if isinstance(a, os.PathLike) else str(a)
                                         for a in args)]
         process = subprocess.Popen(
             command, env=self.environment(env), cwd=cwd or self.cwd, stdin=stdin,
@@ -179,10 +180,10 @@ class Workspace:
         self._started.append(process)
         return process
 
-    def run(self, *args, input=None, env=None, timeout=60, cwd=None):
+    def run(self, *args, input=None, env=None, timeout=60, cwd=None, before=()):
         """Runs the program to its end. `input` (text or bytes) is its stdin. An AssertionError with
         what it printed when it takes more than `timeout` seconds."""
-        process = self.start(*args, env=env, cwd=cwd,
+        process = self.start(*args, env=env, cwd=cwd, before=before,
                              stdin=subprocess.DEVNULL if input is None else subprocess.PIPE)
         try:
             out, err = process.communicate(_as_bytes(input), timeout)

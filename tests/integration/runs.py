@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 import pytest
-from journal import Journal
 from replies import cell
 
 
@@ -111,39 +110,19 @@ def look(run_rlmflow):
     return read
 
 
-def replay_all(paths, run_rlmflow, execute):
-    """Replays every run that is there and whole, with no server that it could reach: each must be as it
-    was. With `execute` its cells run again too; what they print may differ, what they do may not."""
-    for path in paths:
-        try:
-            Journal(path)
-        except (OSError, AssertionError):
-            continue  # a test of what is damaged
-        flags = ["--execute", "--ignore-output"] if execute else []
-        done = run_rlmflow("replay", path, "-q", *flags)
-        assert done.code == 0, f"the replay of {path} differs: {done.stderr}"
-
-
 @pytest.fixture
-def command(request, tmp_path, run_rlmflow):
+def command(tmp_path):
     """command(server, *flags, api="openai", query="go"): (arguments of a run with that server, the
-    path of its journal). When the test is over its runs are replayed, unless the test's file has
-    REPLAYED = False; where it has REPLAYED = "executed", once more with their cells."""
-    numbers, paths = itertools.count(1), []
+    path of its journal)."""
+    numbers = itertools.count(1)
 
     def make(server, *flags, api="openai", query="go", model="m"):
         path = tmp_path / f"run{next(numbers)}.rlm"
-        paths.append(path)
         url = server.base_url if api == "openai" else server.anthropic_url
         return ["run", query, "--model", model, "--api", api, "--base-url", url, "-o", path,
                 *flags], path
 
-    yield make
-    wanted = getattr(request.module, "REPLAYED", True)
-    if wanted:
-        replay_all(paths, run_rlmflow, False)
-    if wanted == "executed":
-        replay_all(paths, run_rlmflow, True)
+    return make
 
 
 @pytest.fixture

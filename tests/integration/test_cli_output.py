@@ -118,6 +118,7 @@ def test_many_kept_gigabytes_bring_a_warning_with_the_command(run_rlmflow, scrip
 
 # ---- --collect ----
 
+@pytest.mark.replayed("recorded", "the code asks where it is, which is a temporary directory")
 def test_collect_copies_what_agents_wrote(run_rlmflow, scripted_model, tmp_path):
     out = tmp_path / "out"
     code = ("import os\nos.makedirs('deep/er')\nopen('deep/er/f.bin', 'wb').write(b'a\\0b')\n"

@@ -251,6 +251,7 @@ def test_config_and_doctor_mask_what_is_secret(run_rlmflow):
     assert settings(r.stdout)["OPENAI_API_KEY"] == ("****", "environment")
 
 
+@pytest.mark.replayed("recorded", "the code answers with what the program was called with")
 def test_a_session_finds_no_secret_in_the_program_around_it(run_rlmflow, scripted_model, workspace):
     code = ("import os\n"
             "out = b''\n"

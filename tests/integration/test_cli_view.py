@@ -108,6 +108,7 @@ def test_a_damaged_run_is_shown_up_to_the_damage(run_rlmflow, family):
     assert r.code == 0 and "root" in r.stdout and "note: " in r.stderr
 
 
+@pytest.mark.replayed("never", "a blob is taken away")
 def test_a_missing_blob_is_noted(run_rlmflow, scripted_model, tmp_path):
     path = tmp_path / "run.rlm"
     r = run_rlmflow("run", "go", "--model", scripted_model(says("print('z' * 200000); done('w' * 100000)")),

@@ -8,7 +8,7 @@ from runs import command, go, look, mind  # noqa: F401
 from test_fork import COUNT
 from test_resume import ANSWER, INPUT, story
 
-REPLAYED = False  # what was edited by hand is not what happened
+pytestmark = pytest.mark.replayed("never", "what was edited by hand is not what happened")
 
 
 @pytest.fixture

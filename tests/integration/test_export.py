@@ -107,6 +107,7 @@ def test_what_is_damaged_is_exported_up_to_there(whole, export, tmp_path):
     assert "damaged" in db.execute("SELECT value FROM run WHERE key = 'note'").fetchone()[0]
 
 
+@pytest.mark.replayed("never", "a copy is damaged")
 def test_a_value_whose_blob_is_gone_is_missing_and_said_to_be(whole, export, tmp_path):
     copy = tmp_path / "copy.rlm"
     shutil.copytree(whole.path, copy)
@@ -455,6 +456,7 @@ def test_sizes_that_lie_and_archives_that_are_cut_are_refused(whole, refuse, tmp
         refuse(bytes(flipped))
 
 
+@pytest.mark.replayed("never", "a copy is damaged")
 def test_a_damaged_blob_is_not_packed(whole, run_rlmflow, tmp_path):
     copy = tmp_path / "copy.rlm"
     shutil.copytree(whole.path, copy)

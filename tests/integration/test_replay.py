@@ -15,6 +15,11 @@ def replay(run_rlmflow, path, *flags, code=0):
     return result.stderr
 
 
+FORGED = pytest.mark.replayed("never", "the copies are changed, and differ")
+BY_ITSELF = pytest.mark.replayed("never", "the test replays the runs itself")
+
+
+@BY_ITSELF
 @pytest.mark.parametrize("flags", [(), ("--execute",)])
 def test_a_run_is_replayed_with_its_server_gone(whole, server, run_rlmflow, flags):
     server.stop()
@@ -22,6 +27,7 @@ def test_a_run_is_replayed_with_its_server_gone(whole, server, run_rlmflow, flag
     assert f"{len(whole.ends) * 3 + 2} cells ran" in said if flags else "0 cells ran" in said, said
 
 
+@BY_ITSELF
 @pytest.mark.parametrize("flags", [(), ("--execute",)])
 def test_what_every_kill_leaves_can_be_replayed(whole, tmp_path, server, run_rlmflow, resumer, flags):
     server.stop()
@@ -32,6 +38,7 @@ def test_what_every_kill_leaves_can_be_replayed(whole, tmp_path, server, run_rlm
     resumer.each(at, boundaries(Journal(whole.path).records[1:-2], 12))
 
 
+@BY_ITSELF
 def test_resumed_runs_are_replayed(whole, tmp_path, run_rlmflow, resumer):
     def at(where):
         record, mode = where
@@ -85,6 +92,7 @@ CHANGES = {
 }
 
 
+@FORGED
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_was_changed_is_reported_where_it_is(whole, tmp_path, run_rlmflow, name):
     kind, members, nth, change, said = CHANGES[name]
@@ -94,12 +102,14 @@ def test_what_was_changed_is_reported_where_it_is(whole, tmp_path, run_rlmflow, 
     assert said in replay(run_rlmflow, copy, code=1)
 
 
+@FORGED
 def test_the_two_that_differ_are_shown(whole, tmp_path, run_rlmflow):
     kind, members, nth, change, _ = CHANGES["an answer"]
     told = replay(run_rlmflow, changed(whole, tmp_path, kind, nth, change, **members), code=1)
     assert "  - 16:noted\n  + 15:noted\n" in told
 
 
+@FORGED
 def test_an_output_that_was_changed_is_found_by_running_the_cell(go, tmp_path, run_rlmflow):
     whole = go(mind({"go": ["print('before')", "print(3)", "done('1')"]}))
     copy = changed(whole, tmp_path, "node", 1, lambda r: {"content": "4", "output": "4\n"},
@@ -108,6 +118,7 @@ def test_an_output_that_was_changed_is_found_by_running_the_cell(go, tmp_path, r
     assert "differs: root, turn 2: the messages that the model is sent" in told, told
 
 
+@pytest.mark.replayed("steps", "a cell prints the time")
 def test_outputs_that_vary_differ_unless_they_are_ignored(go, run_rlmflow):
     run = go(mind({"go": ["print('same')", "import time\nprint(time.time_ns())", "print(object())", "done('1')"]}))
     told = replay(run_rlmflow, run.path, "--execute", code=1)
@@ -124,6 +135,7 @@ def test_a_run_that_failed_is_replayed_as_one_that_is_the_same(run_rlmflow, scri
     assert told == "as recorded: 2 steps and 0 host calls up to the end (failed); 0 cells ran, 0 did not\n"
 
 
+@pytest.mark.replayed("recorded", "a cell looks at a file that comes later")
 def test_a_call_that_is_not_made_any_more_is_reported(go, tmp_path, run_rlmflow):
     marker = tmp_path / "marker"
     run = go(mind({"go": ["x = 1", f"import os\nif not os.path.exists({str(marker)!r}): await llm_query('a')",
@@ -132,6 +144,41 @@ def test_a_call_that_is_not_made_any_more_is_reported(go, tmp_path, run_rlmflow)
     marker.touch()
     told = replay(run_rlmflow, run.path, "--execute", code=1)
     assert "differs: root, turn 2, cell 2: a host call that was made, and is not\n  - llm_query[\"a\"]" in told
+
+
+# Its worker is what the program gave it, but for one place.
+CHANGED_WORKER = """
+import builtins
+compile = builtins.compile
+def changed(source, *args, **options):
+    if isinstance(source, bytes) and {old!r} in source:
+        source = source.replace({old!r}, {new!r})
+    return compile(source, *args, **options)
+builtins.compile = changed
+"""
+WORKERS = {
+    "another call": (b'(("prompt", prompt),)', b'(("prompt", prompt + "."),)',
+                     "differs: root.a, turn 2, cell 2: a host call that was not made"),
+    "another output": (b"lines = list(report.format())", b"lines = list(report.format_exception_only())",
+                       "1 cell printed something else; the first is cell 1 of root.a"),
+}
+
+
+@pytest.mark.replayed("recorded", "their worker is another one than that of the run")
+@pytest.mark.parametrize("change", WORKERS)
+def test_a_worker_that_was_changed_is_reported_where_it_shows(go, tmp_path, run_rlmflow, change):
+    old, new, said = WORKERS[change]
+    python, site = tmp_path / "python", tmp_path / "site"
+    python.write_text(f"#!/bin/sh\nPYTHONPATH={site} exec /usr/bin/python3 \"$@\"\n")
+    python.chmod(0o755)
+    run = go(mind({"go": ["print(1)", "done((await launch_subagents([{'query': 'work', 'name': 'a'}]))[0])"],
+                   "work": ["1 / 0", "done(await llm_query('q'))"]}), "--python", python)
+    assert run.answer == "noted" and run.errors("root.a") == ["exec"], run.stderr
+    replay(run_rlmflow, run.path, "--execute")
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(CHANGED_WORKER.format(old=old, new=new))
+    assert said in replay(run_rlmflow, run.path, "--execute", code=1)
+    replay(run_rlmflow, run.path)
 
 
 # ---- damage ----
@@ -170,6 +217,7 @@ def test_a_byte_that_was_flipped_is_reported_and_cut_off(whole, tmp_path, server
     resumer.each(at, range(3, len(data), step))
 
 
+@BY_ITSELF
 def test_a_journal_of_any_length_is_replayed_up_to_its_end(whole, tmp_path, run_rlmflow, resumer):
     size = (whole.path / "journal").stat().st_size
     ends = {r.end for r in Journal(whole.path).records}

@@ -139,6 +139,7 @@ def test_variables_of_a_session_that_ended_between_cells_are_named(go, resume, t
 
 # ---- restored sessions ----
 
+@pytest.mark.replayed("steps", "a cell prints the time")
 def test_a_restored_cell_that_prints_something_else_is_told(go, resume, tmp_path):
     rules = mind({"go": ["import time\nprint(time.time_ns())\nx = 7", "print(object())", "print(x)", "done('1')"]})
     whole = go(rules)
@@ -149,6 +150,7 @@ def test_a_restored_cell_that_prints_something_else_is_told(go, resume, tmp_path
                              "before.]")
 
 
+@pytest.mark.replayed("recorded", "its cells look at a file that comes later")
 def test_a_restored_cell_that_fails_where_it_had_not_is_told(go, resume, tmp_path):
     marker = tmp_path / "marker"
     rules = mind({"go": [f"import os\nif os.path.exists({str(marker)!r}): 1 / 0\nx = 7", "print('x' in globals())",
@@ -165,6 +167,7 @@ DIVERGED = ("Your session had to be made again, and cell 2 then {}: what it and 
             " These variables are gone: y.")
 
 
+@pytest.mark.replayed("recorded", "its cells look at a file that comes later")
 @pytest.mark.parametrize("code, why", [
     ("y = await llm_query('b' if there() else 'a')", "called llm_query(), which it had not done"),
     ("y = 1 if there() else await llm_query('a')", "ended without a host call that it had made"),
@@ -196,6 +199,7 @@ def test_a_call_that_was_too_large_is_refused_again(go, resume, tmp_path):
         assert run.seen() == whole.seen(), (kind, run.stderr)
 
 
+@pytest.mark.replayed("recorded", "its cells look at a file that comes later")
 def test_a_cell_in_flight_that_does_something_else_is_interrupted(go, resume, tmp_path, server):
     marker = tmp_path / "marker"
     rules = mind({"go": [f"import os\nx = 5\ndef there(): return os.path.exists({str(marker)!r})",
@@ -210,6 +214,7 @@ def test_a_cell_in_flight_that_does_something_else_is_interrupted(go, resume, tm
         " These variables are gone: y.", "")
 
 
+@pytest.mark.replayed("recorded", "its cells count how often they ran")
 def test_two_restores_that_fail_are_both_told(go, resume, tmp_path):
     """Cell 2 does something else only when the session is made a second time."""
     count = tmp_path / "count"

@@ -190,6 +190,7 @@ def test_waiting_for_children_does_not_count_against_exec_timeout(go):
     assert run.answer == "wq", run.stderr
 
 
+@pytest.mark.replayed("recorded", "with so short a limit it is chance how far a cell comes")
 def test_a_hung_child_is_a_limit_and_a_value_to_its_parent(go):
     code = 'r, = await launch_subagents([{"query": "work"}])\ndone(r if isinstance(r, Failure) else "no")'
     run = go(mind({"go": code, "work": "while True: pass"}), "--exec-timeout", "300ms",

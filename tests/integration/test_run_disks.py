@@ -11,7 +11,7 @@ from runs import command, go, look, mind  # noqa: F401
 MIB = 1 << 20
 REASONS = {"full disk": "No space left on device", "file limit": "File too large"}
 
-REPLAYED = False  # what these runs leave is damaged
+pytestmark = pytest.mark.replayed("never", "what these runs leave is damaged")
 
 
 @pytest.fixture(params=REASONS)

@@ -76,6 +76,7 @@ def test_a_loop_that_refuses_to_end_is_killed(go):
     assert "variables are lost" in run.seen()[0]
 
 
+@pytest.mark.replayed("recorded", "the code answers with a process id")
 def test_processes_of_a_cell_end_with_the_run(go):
     """Also those in a session of their own, that ignore signals and hold the pipes."""
     code = ("import subprocess\n"
@@ -106,6 +107,7 @@ FLOODS = [
 ]
 
 
+@pytest.mark.replayed("steps", "how much is printed up to the limit is chance")
 @pytest.mark.parametrize("code", FLOODS, ids=range(4))
 def test_an_endless_print_is_bounded_in_engine_and_worker(start_rlmflow, server, command, code):
     server.set_rules(mind({"go": [code, "done('end')"]}))
@@ -177,6 +179,7 @@ def test_kill_9_of_the_engine_leaves_no_worker_and_loses_nothing(start_rlmflow, 
     assert view.stdout.count('"type":"exec_action"') == 6
 
 
+@pytest.mark.replayed("recorded", "the directory is gone")
 def test_a_working_directory_that_vanishes(go, workspace):
     code = "import os, shutil\nshutil.rmtree(os.getcwd())\nprint('gone')"
     folder = workspace.base / "work"
@@ -208,6 +211,7 @@ def test_asking_for_input_is_an_error_and_no_hang(go):
     assert run.answer == "end" and "EOF" in run.seen()[0] and "''" in run.seen()[1]
 
 
+@pytest.mark.replayed("recorded", "how many calls there are up to the limit is chance")
 def test_endless_calls_to_the_host_end_at_the_limit_too(go):
     run = go(mind({"go": ["while True: budget()", "import asyncio\nwhile True: await llm_query_batched([])",
                           "while True:\n    try: await launch_subagents(3)\n    except Exception: pass",

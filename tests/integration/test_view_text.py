@@ -66,6 +66,7 @@ def test_the_conversation_goes_by_the_limits_of_its_drive(go, server, run_rlmflo
     assert len(shown["messages"]) > len(first)
 
 
+@pytest.mark.replayed("never", "the records are forged")
 def test_what_cannot_be_made_again_is_said(go, run_rlmflow, tmp_path):
     copy = shutil.copytree(go(mind({"go": STEPS})).path, tmp_path / "copy.rlm")
     kept = records.read(copy)
