@@ -334,6 +334,10 @@ struct rlm_custom_model_options {
     void (*chat)(void *arg, rlm_model_call *call, const struct rlm_model_request *request);
     void *arg;
     struct rlm_price price; /* all negative: the built-in table by name */
+    bool
+        one_at_a_time; /* a run has one call of such models under way, the others are not reserved yet:
+                               for a program that cannot hold a reply to max_output_tokens (no more than
+                               one then passes what was reserved for it), or is for one thread */
 };
 
 #define RLM_CUSTOM_MODEL_OPTIONS_INIT                                               \
@@ -514,9 +518,12 @@ struct rlm_limits {
     int64_t max_time_ms;   /* time in which the engine runs the tree, the taking in of its inputs
                                   included; 0: not capped */
     int max_output_length; /* 4,000 characters of a cell's output shown to the model; 0: all that is kept */
-    int max_query_chars;     /* 2,000: the query of a sub-agent */
-    int max_messages;        /* 0: not capped; else at least 4 */
-    int max_output_tokens;   /* 8,192: of one model reply */
+    int max_query_chars;   /* 2,000: the query of a sub-agent */
+    int max_messages;      /* 0: not capped; else at least 4 */
+    int max_output_tokens; /* 8,192: of one model reply */
+    int64_t
+        request_timeout_ms;  /* a model call from its start to the whole reply; 0: what its server's
+                                   own limits say. One that takes longer fails, and is not tried again */
     int64_t exec_timeout_ms; /* 120,000: a cell, while it waits for no host call */
     int64_t cpu_time_ms;     /* 300,000: a cell */
     int workers;             /* 8: model calls in flight */

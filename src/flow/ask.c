@@ -162,6 +162,12 @@ static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error
 
 /* ---- settling ---- */
 
+static void count_in_flight(struct rlm_ask *ask, int by)
+{
+    ask->run->asks_in_flight += by;
+    ask->run->single_asks += rlm_model_is_one_at_a_time(ask->options.model->model) ? by : 0;
+}
+
 /* Ends the attempt under way in the ledger; `ended`: by an event of its chat, which is still being told.
  * The reply to a turn becomes a node, which settles it in the journal: so no reply is ever paid for
  * and not kept. False: the run has failed. */
@@ -184,7 +190,7 @@ settle(struct rlm_ask *ask, struct rlm_usage *usage, const struct rlm_chat_reply
         rlm_chat_free(ask->chat); /* no event may come to an ask that is gone */
     }
     ask->chat = NULL;
-    run->asks_in_flight--;
+    count_in_flight(ask, -1);
     if (reply && ask->options.turn) {
         return true;
     }
@@ -199,7 +205,7 @@ static void settle_unsent(struct rlm_ask *ask)
     ask->unsent = false;
     rlm_ledger_settle(&ask->run->ledger, &ask->held, &nothing);
     rlm_record_settle(&ask->options, ask->id, &nothing, NULL, false);
-    ask->run->asks_in_flight--;
+    count_in_flight(ask, -1);
 }
 
 void rlm_ask_cancel(struct rlm_ask *ask)
@@ -526,6 +532,7 @@ static bool send_reserved(struct rlm_ask *ask)
         .max_output_tokens = (int)ask->held.output_tokens,
         .agent_id = ask->options.agent->graph->agent_id,
         .turn = ask->options.turn,
+        .timeout_ms = ask->run->flow->limits.request_timeout_ms,
     };
     rlm_error *err = NULL;
     ask->pieces = ask->text_bytes = 0;
@@ -553,6 +560,9 @@ static bool try_start(struct rlm_ask *ask)
     if (!pass_projection(ask, &changed) || !pass_gate(ask, &changed) || run->stopping) {
         return changed;
     }
+    if (run->single_asks && rlm_model_is_one_at_a_time(ask->options.model->model)) {
+        return false;
+    }
     enum rlm_reserve_outcome outcome = reserve(ask);
     if (outcome == RLM_RESERVE_WAIT) {
         return false;
@@ -562,7 +572,7 @@ static bool try_start(struct rlm_ask *ask)
         return true;
     }
     ask->unsent = true;
-    run->asks_in_flight++;
+    count_in_flight(ask, 1);
     if (rlm_record_reserve(&ask->options, ask->id, ask->messages_hash, &ask->held) < 0) {
         return false;
     }

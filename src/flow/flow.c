@@ -30,6 +30,7 @@ static int check_limits(const struct rlm_limits *l, rlm_error **err)
         {"max_time", l->max_time_ms, 0},
         {"max_output_length", l->max_output_length, 0},
         {"max_query_chars", l->max_query_chars, 1},
+        {"request_timeout", l->request_timeout_ms, 0},
         {"exec_timeout", l->exec_timeout_ms, 1},
         {"cpu_time", l->cpu_time_ms, 1},
         {"workers", l->workers, 1},

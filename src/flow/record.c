@@ -498,6 +498,7 @@ static const struct limit {
     {"max_query_chars", offsetof(struct rlm_limits, max_query_chars), false},
     {"max_messages", offsetof(struct rlm_limits, max_messages), false},
     {"max_output_tokens", offsetof(struct rlm_limits, max_output_tokens), false},
+    {"request_timeout_ms", offsetof(struct rlm_limits, request_timeout_ms), true},
     {"exec_timeout_ms", offsetof(struct rlm_limits, exec_timeout_ms), true},
     {"cpu_time_ms", offsetof(struct rlm_limits, cpu_time_ms), true},
     {"workers", offsetof(struct rlm_limits, workers), false},

@@ -147,6 +147,7 @@ struct rlm_run {
     int slots_held;
     RLM_VEC(struct rlm_ask *) asks; /* all that are under way, in order of their start */
     int asks_in_flight;
+    int single_asks; /* of those, the ones of models that are asked one at a time */
     int64_t last_ask;
     rlm_timer *ask_timer; /* the end of a provider's pause */
     RLM_VEC(rlm_session *) closing;

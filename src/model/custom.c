@@ -173,6 +173,7 @@ int rlm_model_new_custom(rlm_loop *loop,
         free(m);
         return r;
     }
+    m->base.one_at_a_time = options->one_at_a_time;
     *ret_model = &m->base;
     return 0;
 }

@@ -5,6 +5,7 @@
 #include "model/price.h"
 
 #include <assert.h>
+#include <inttypes.h>
 
 int rlm_model_init(rlm_model *m,
                    rlm_loop *loop,
@@ -81,6 +82,11 @@ bool rlm_model_has_price(const rlm_model *m)
     return rlm_price_known(&m->price);
 }
 
+bool rlm_model_is_one_at_a_time(const rlm_model *m)
+{
+    return m->one_at_a_time;
+}
+
 int64_t rlm_model_cost(const rlm_model *m, const struct rlm_usage *usage, bool worst)
 {
     return rlm_price_cost(&m->price, usage, 0, worst);
@@ -97,6 +103,31 @@ const char *rlm_model_address(const rlm_model *m)
 }
 
 /* ---- chats ---- */
+
+static void timed_out(void *arg)
+{
+    rlm_chat *c = arg;
+    rlm_error *err = NULL;
+    rlm_error_set(&err, RLM_E_TIMEOUT, "the model has not replied within %.3g s",
+                  (double)c->timeout_ms / 1e3);
+    struct rlm_chat_failure failure = {.error = err, .retry_after_ms = -1};
+    rlm_chat_fail(c, &failure);
+    rlm_error_free(err);
+}
+
+static void set_ended(rlm_chat *c)
+{
+    c->ended = true;
+    if (c->timer) {
+        rlm_timer_stop(c->timer);
+    }
+}
+
+static void discard(rlm_chat *c)
+{
+    rlm_timer_free(c->timer);
+    free(c);
+}
 
 int rlm_chat_start(rlm_model *m,
                    const struct rlm_chat_request *request,
@@ -116,10 +147,18 @@ int rlm_chat_start(rlm_model *m,
     for (size_t i = 0; i < request->n_messages; i++) {
         c->sent_bytes += request->messages[i].text.len;
     }
+    c->timeout_ms = request->timeout_ms;
+    if (c->timeout_ms && !(c->timer = rlm_timer_new(m->loop, timed_out, c))) {
+        free(c);
+        return rlm_error_nomem(err);
+    }
     int r = m->ops->start(m, request, c, err);
     if (r < 0) {
-        free(c);
+        discard(c);
         return r;
+    }
+    if (c->timer) {
+        rlm_timer_set(c->timer, (uint64_t)c->timeout_ms);
     }
     m->n_open++;
     m->n_chats++;
@@ -150,7 +189,7 @@ static void release(rlm_chat *c)
 {
     rlm_model *m = c->model;
     m->ops->stop(c);
-    free(c);
+    discard(c);
     if (--m->n_chats == 0 && m->doomed) {
         m->ops->free(m);
     }
@@ -203,7 +242,7 @@ void rlm_chat_finish(rlm_chat *c, struct rlm_chat_reply *reply)
     if (c->ended || c->dropped) {
         return;
     }
-    c->ended = true;
+    set_ended(c);
     reply->sent_bytes = c->sent_bytes;
     reply->received_bytes = c->received_bytes;
     count(c, reply->usage_known, &reply->usage, reply->cache_write_tokens);
@@ -217,7 +256,7 @@ void rlm_chat_fail(rlm_chat *c, struct rlm_chat_failure *failure)
     if (c->ended || c->dropped) {
         return;
     }
-    c->ended = true;
+    set_ended(c);
     failure->sent_bytes = rlm_chat_sent_bytes(c);
     failure->received_bytes = c->received_bytes;
     count(c, failure->usage_known, &failure->usage, failure->cache_write_tokens);

@@ -31,7 +31,8 @@ struct rlm_chat_request {
     int max_output_tokens;
     /* What a scripted model matches on, and what a log may say; never sent to a server. */
     const char *agent_id;
-    int turn; /* 1, 2, ...; 0 for llm_query */
+    int turn;           /* 1, 2, ...; 0 for llm_query */
+    int64_t timeout_ms; /* until its end; 0: none. Past it the chat fails with RLM_E_TIMEOUT */
 };
 
 struct rlm_chat_reply {
@@ -95,6 +96,8 @@ void rlm_chat_free(rlm_chat *c);
 struct rlm_backoff *rlm_model_backoff(rlm_model *m);
 /* True when a price is known for it. */
 bool rlm_model_has_price(const rlm_model *m);
+/* True when its replies may be longer than they were asked to be. */
+bool rlm_model_is_one_at_a_time(const rlm_model *m);
 /* Cost of a usage in nano-dollars by the price table; 0 when no price is known. Reserving uses
  * `worst`: every input token at the dearest input rate (cache write). Never negative; absurd counts
  * give INT64_MAX and not an overflow. */
@@ -142,6 +145,7 @@ struct rlm_model {
     char *name;
     char *address;
     struct rlm_price price; /* all negative: unknown */
+    bool one_at_a_time;     /* see struct rlm_custom_model_options */
     size_t n_open;          /* chats that their owners have not freed */
     size_t n_chats;         /* those and the freed ones with a callback on the stack */
     bool doomed;            /* freed by its owner, waits for these */
@@ -155,6 +159,8 @@ struct rlm_chat {
     uint64_t sent_bytes;
     uint64_t received_bytes; /* the implementation counts it */
     uint64_t pieces;
+    rlm_timer *timer; /* of the request's timeout, or NULL */
+    int64_t timeout_ms;
     bool cut;     /* rlm_chat_cut was called */
     bool ended;   /* done or failed was called */
     bool dropped; /* freed by its owner, but a callback of it is still on the stack */

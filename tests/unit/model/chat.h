@@ -104,7 +104,7 @@ static inline struct chat_result chat_run(rlm_loop *loop,
 {
     struct rlm_message messages[] = {{RLM_SYSTEM, RLM_STR("You are careful."), false},
                                      {RLM_USER, rlm_str_of(query), false}};
-    struct rlm_chat_request request = {messages, 2, 100, agent, turn};
+    struct rlm_chat_request request = {messages, 2, 100, agent, turn, 0};
     chat_begin(loop, m, &request, &r);
     rlm_loop_run(loop);
     return r;

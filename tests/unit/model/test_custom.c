@@ -67,7 +67,7 @@ static void start(struct chat_result *r)
                                      {RLM_USER, RLM_STR("one"), false},
                                      {RLM_ASSISTANT, RLM_STR("two"), true},
                                      {RLM_USER, RLM_STR("three"), false}};
-    struct rlm_chat_request request = {messages, 4, 100, "root.a", 2};
+    struct rlm_chat_request request = {messages, 4, 100, "root.a", 2, 0};
     chat_begin(loop, model, &request, r);
 }
 
@@ -205,4 +205,38 @@ TEST(a_model_needs_a_name_and_a_callback)
     CHECK_TEXT(rlm_error_message(err), "a custom model needs a name and a chat callback");
     rlm_error_free(err);
     rlm_loop_free(loop);
+}
+
+TEST(a_chat_that_takes_too_long_fails_and_is_given_up)
+{
+    struct rlm_message message = {RLM_USER, RLM_STR("one"), false};
+    struct rlm_chat_request request = {&message, 1, 10, "root", 1, 2};
+    struct chat_result r = {0};
+    open_model();
+    chat_begin(loop, model, &request, &r);
+    CHECK(rlm_model_call_delta(program.call, RLM_STR("a beginning")));
+    rlm_loop_run(loop);
+    CHECK(r.failed);
+    CHECK_INT(r.ends, 1);
+    CHECK_INT(r.code, RLM_E_TIMEOUT);
+    CHECK(!r.failure.retry);
+    CHECK_TEXT(r.message, "the model has not replied within 0.002 s");
+    CHECK_INT(r.failure.received_bytes, 11);
+    CHECK_INT(program.cancelled, 1);
+    reply(&program, (struct rlm_model_reply){.text = RLM_STR("too late")});
+    close_model(&r);
+}
+
+TEST(a_chat_that_ends_in_time_has_no_timer_left)
+{
+    struct rlm_message message = {RLM_USER, RLM_STR("one"), false};
+    struct rlm_chat_request request = {&message, 1, 10, "root", 1, 60000};
+    struct chat_result r = {0};
+    open_model();
+    chat_begin(loop, model, &request, &r);
+    reply(&program, (struct rlm_model_reply){.text = RLM_STR("in time")});
+    rlm_loop_run(loop);
+    CHECK(!r.failed);
+    CHECK_TEXT(r.text, "in time");
+    close_model(&r);
 }

@@ -270,7 +270,7 @@ static const struct rlm_message messages[] = {
 
 TEST(openai_requests_are_written)
 {
-    struct rlm_chat_request request = {messages, 2, 0, NULL, 0};
+    struct rlm_chat_request request = {messages, 2, 0, NULL, 0, 0};
     struct rlm_dialect_options o = {.model = "m",
                                     .max_output_tokens = 50,
                                     .temperature = 0.5,
@@ -294,7 +294,7 @@ TEST(openai_requests_are_written)
 
 TEST(anthropic_requests_are_written)
 {
-    struct rlm_chat_request request = {messages, 3, 0, NULL, 0};
+    struct rlm_chat_request request = {messages, 3, 0, NULL, 0, 0};
     struct rlm_dialect_options o = {
         .model = "m", .max_output_tokens = 50, .temperature = -1, .stream = true};
     CHECK_TEXT(
@@ -308,7 +308,7 @@ TEST(anthropic_requests_are_written)
 
 TEST(anthropic_takes_four_cache_marks)
 {
-    struct rlm_chat_request request = {messages, 6, 0, NULL, 0};
+    struct rlm_chat_request request = {messages, 6, 0, NULL, 0, 0};
     struct rlm_dialect_options o = {.model = "m", .max_output_tokens = 50, .temperature = -1};
     const char *body = written(A, &request, o, NULL);
     int marks = 0;

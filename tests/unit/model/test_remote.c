@@ -527,7 +527,7 @@ TEST(many_chats_go_at_once)
     }
     open_model(answers, N, defaults());
     struct rlm_message message = {RLM_USER, RLM_STR("q"), false};
-    struct rlm_chat_request request = {&message, 1, 10, "a", 1};
+    struct rlm_chat_request request = {&message, 1, 10, "a", 1, 0};
     struct rlm_chat_events events = {NULL, many_done, many_failed};
     left = N;
     for (size_t i = 0; i < N; i++) {

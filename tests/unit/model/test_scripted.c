@@ -118,7 +118,7 @@ TEST(a_delay_delays_and_can_be_cut)
     chat_result_free(&r);
 
     struct rlm_message message = {RLM_USER, RLM_STR("q"), false};
-    struct rlm_chat_request request = {&message, 1, 10, "a", 2};
+    struct rlm_chat_request request = {&message, 1, 10, "a", 2, 0};
     r = (struct chat_result){0};
     chat_begin(loop, model, &request, &r);
     rlm_chat_cut(r.chat);
@@ -144,7 +144,7 @@ TEST(a_chat_can_be_freed_at_any_time)
     CHECK_INT(r.ends, 0);
     chat_result_free(&r);
     struct rlm_message message = {RLM_USER, RLM_STR("q"), false};
-    struct rlm_chat_request request = {&message, 1, 10, "a", 2};
+    struct rlm_chat_request request = {&message, 1, 10, "a", 2, 0};
     r = (struct chat_result){0};
     chat_begin(loop, model, &request, &r);
     rlm_chat_free(r.chat);
@@ -166,7 +166,7 @@ TEST(the_model_may_go_with_its_last_chat)
 {
     open_script("@reply\nx\n");
     struct rlm_message message = {RLM_USER, RLM_STR("q"), false};
-    struct rlm_chat_request request = {&message, 1, 10, "a", 2};
+    struct rlm_chat_request request = {&message, 1, 10, "a", 2, 0};
     rlm_chat *chat = NULL;
     struct rlm_chat_events events = {NULL, model_freed, NULL};
     CHECK_INT(rlm_chat_start(model, &request, &events, &chat, &chat, NULL), 0);
