@@ -12,8 +12,10 @@ from .flow import *  # noqa: F401,F403
 from .graph import *  # noqa: F401,F403
 from .local import *  # noqa: F401,F403
 from .nodes import *  # noqa: F401,F403
+from .prompts import *  # noqa: F401,F403
 from .replay import *  # noqa: F401,F403
 from .runtimes import *  # noqa: F401,F403
+from .schema import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
 
 __version__ = _engine.version()

@@ -9,7 +9,7 @@ import warnings
 from typing import Any, Dict, Optional
 
 from . import _engine
-from .clients import text_of
+from ._asking import is_async_reply, text_of, text_of_async
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_from_json
@@ -193,13 +193,37 @@ class Drive:
         if asked.is_async:
             self.start(answer, self.chat_async(answer, asked, messages, max_tokens))
         else:
-            self.pool.submit(chat_in_thread, answer, asked, messages, max_tokens)
+            self.pool.submit(self.chat_in_thread, answer, asked, messages, max_tokens)
 
     async def chat_async(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
         try:
-            reply = await asked.call(messages, max_tokens)
-            answer.reply(text_of(reply), None, *asked.usage_of(reply))
+            await self.take_async(answer, asked, asked.call(messages, max_tokens))
         except Exception as e:
+            answer.fail(describe(e), _code_of(e))
+
+    async def take_async(self, answer: Any, asked: Any, reply: Any) -> None:
+        try:
+            reply = await reply if inspect.isawaitable(reply) else reply
+            if is_async_reply(reply):
+                text = await text_of_async(reply, answer)
+            else:
+                iterates = not isinstance(reply, str)  # it may block
+                text = await self.loop.run_in_executor(self.pool, text_of, reply, answer) if iterates else reply
+            answer.reply(text, None, *asked.usage_of(reply))
+        except Exception as e:
+            answer.fail(describe(e), _code_of(e))
+
+    def chat_in_thread(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
+        try:
+            with asked.turn() as turn:
+                reply = asked.call(messages, max_tokens)
+                if is_async_reply(reply):  # of a function that does not look async
+                    self.loop.call_soon_threadsafe(self.start, answer, self.take_async(answer, asked, reply))
+                    return
+                text = text_of(reply, answer)
+                usage = turn.usage_of(reply)
+            answer.reply(text, None, *usage)
+        except BaseException as e:
             answer.fail(describe(e), _code_of(e))
 
     def on_tool(self, answer: Any, index: int, arguments: str, agent_id: str) -> None:
@@ -261,14 +285,6 @@ def node_for_engine(node: Node) -> dict:
     if "metadata" in members:
         members["metadata"] = to_json(members["metadata"])
     return {k: v for k, v in members.items() if isinstance(v, str)}
-
-
-def chat_in_thread(answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
-    try:
-        reply = asked.call(messages, max_tokens)
-        answer.reply(text_of(reply), None, *asked.usage_of(reply))
-    except BaseException as e:
-        answer.fail(describe(e), _code_of(e))
 
 
 def tool_in_thread(answer: Any, tool: Any, kwargs: dict) -> None:

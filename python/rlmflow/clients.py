@@ -1,7 +1,6 @@
-"""Models: the engine's own clients, and what is asked of any object with `chat(messages)`."""
+"""Models: the engine's own clients, and the base of those of the user's."""
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from typing import Any, Dict, Optional, Tuple
@@ -14,20 +13,26 @@ UNKNOWN_PRICE = (-1.0, -1.0, -1.0, -1.0)
 
 
 class LLMClient:
-    """Base for clients of your own; any object with `chat(messages) -> str`, sync or async, will do.
+    """Base for clients of your own; any object with a `chat(messages)`, or a function, will do.
 
-    `messages` are dicts of "role" and "content". `chat` gets `max_tokens=` if it takes it. What it returns
-    may be a str, or an object with `.text` and `.usage`; otherwise usage is read from `self.last_usage`
-    (`input_tokens`, `output_tokens`) after the call. A client that may be called by several threads at once
-    says so with `thread_safe = True`; that matters only where usage is read from `last_usage`."""
+    `messages` are dicts of "role" and "content". `chat` may be sync (it then runs on a thread of the flow's pool) or
+    async. It returns a str, an object with `.text`, or an iterator of str pieces, sync or async, which streams: when
+    no more is wanted it is closed. It gets `max_tokens=` and `timeout=` (seconds) if it takes them. One
+    that takes no `max_tokens` cannot be held to what is left of a `max_budget` or `max_cost`; under these its
+    calls are made one at a time, so that no more than one passes the cap.
 
-    last_usage = None
-    thread_safe = False
+    Usage is `.usage` of what was returned, else `last_usage` of the client, read after the call in the thread that
+    made it: `input_tokens` and `output_tokens` (and `cached_tokens`, of the input), as attributes or a dict.
+    Without either it is estimated from the bytes, on the high side. A sync client with `last_usage` is asked by
+    one thread at a time unless it says `thread_safe = True`."""
+
+    last_usage: Any = None
+    thread_safe: bool = False
     model: str = ""
     #: US dollars for a million tokens: (input, cached input, cache write, output); None: by its name.
     price: Optional[Tuple[float, float, float, float]] = None
 
-    def chat(self, messages: list, **options: Any) -> str:
+    def chat(self, messages: list, **options: Any) -> Any:
         raise NotImplementedError
 
 
@@ -81,47 +86,3 @@ class ScriptedClient(_EngineClient):
     def __init__(self, path: "str | os.PathLike[str]"):
         self.model = f"script:{os.fspath(path)}"
         self._model = _engine.Model.scripted(os.fspath(path))
-
-
-class Asked:
-    """How to ask a client of the user's: what its `chat` takes, and where its usage is found."""
-
-    def __init__(self, client: Any):
-        if not callable(getattr(client, "chat", None)):
-            raise TypeError(f"a client needs a chat(messages) method; {type(client).__name__} has none")
-        self.client = client
-        self.is_async = inspect.iscoroutinefunction(client.chat)
-        self.takes_max_tokens = _takes(client.chat, "max_tokens")
-
-    def call(self, messages: list, max_tokens: int) -> Any:
-        if self.takes_max_tokens:
-            return self.client.chat(messages, max_tokens=max_tokens)
-        return self.client.chat(messages)
-
-    def usage_of(self, reply: Any) -> Tuple[int, int, int]:
-        """(input, cached, output) tokens; negative: unknown."""
-        usage = getattr(reply, "usage", None)
-        if usage is None:
-            usage = getattr(self.client, "last_usage", None)
-        if usage is None:
-            return -1, 0, -1
-        get = usage.get if isinstance(usage, dict) else lambda name, default: getattr(usage, name, default)
-        given, made = get("input_tokens", None), get("output_tokens", None)
-        if not isinstance(given, int) or not isinstance(made, int):
-            return -1, 0, -1
-        return given, get("cached_tokens", 0) or 0, made
-
-
-def _takes(function: Any, name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
-
-
-def text_of(reply: Any) -> str:
-    text = reply if isinstance(reply, str) else getattr(reply, "text", None)
-    if not isinstance(text, str):
-        raise TypeError(f"chat() returned a {type(reply).__name__}; it must return a str, or an object with .text")
-    return text

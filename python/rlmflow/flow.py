@@ -2,17 +2,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from typing import Any, AsyncIterator, Callable, Dict, Optional, Union
 
 from . import _engine
 from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
-from .clients import Asked, UNKNOWN_PRICE, _EngineClient
+from ._asking import Asked
+from .clients import UNKNOWN_PRICE, _EngineClient
 from .events import Event
 from .graph import Graph
 from .nodes import Node, UserQuery
+from .prompts import DEFAULT_BUILDER, PromptBuilder
 from .replay import ReplayReport
 from .runtimes import Runtime, SubprocessRuntime
+from .schema import Schema, StructuredOutputParser, json_schema_for
 from .streaming import Stepper, Until, check_until
 from .tools import Tool
 from .values import to_json
@@ -39,15 +43,24 @@ class Flow:
     Limits hold for a whole tree of agents: `max_depth` of sub-agents, `max_iters` model replies of one agent
     (`child_max_iters` of a sub-agent), `max_budget` tokens, `max_cost` US dollars, `max_time` seconds (None: not
     capped), `max_output_length` characters of a cell's output that the model is shown, `max_query_chars` of a
-    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once."""
+    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once. `llm_request_timeout`: seconds
+    of one model call, which fails then (None: what the client itself says).
+
+    `llm_clients` are more models by name, which agents may ask for; its "default" takes the place of `llm`.
+    `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
+    agents always have `llm_query`."""
+
+    output_parser = StructuredOutputParser()
 
     def __init__(self, llm: Any, *, max_depth: int = 2, max_iters: int = 20, child_max_iters: Optional[int] = None,
                  max_messages: Optional[int] = None, max_output_length: int = 4000, max_query_chars: int = 2000,
                  max_budget: Optional[int] = None, max_cost: Optional[float] = None,
                  max_time: Optional[float] = None, max_output_tokens: int = 8192,
                  exec_timeout: Optional[float] = None, workers: Optional[int] = None, max_live: int = 64,
-                 max_agents: int = 1000, system_prompt: Optional[str] = None, tools: Optional[list] = None,
-                 runtime: Optional[Runtime] = None, llm_clients: Optional[Dict[str, Any]] = None):
+                 max_agents: int = 1000, llm_request_timeout: Optional[float] = None,
+                 system_prompt: Optional[str] = None, prompt_builder: Optional[PromptBuilder] = None, tools: Optional[list] = None,
+                 runtime: Optional[Runtime] = None, llm_clients: Optional[Dict[str, Any]] = None,
+                 use_llm_query: bool = True):
         self.llm = llm
         self.llm_clients = dict(llm_clients or {})
         self.max_depth, self.max_iters, self.child_max_iters = max_depth, max_iters, child_max_iters
@@ -56,7 +69,8 @@ class Flow:
         self.max_budget, self.max_cost, self.max_time = max_budget, max_cost, max_time
         self.exec_timeout, self.workers = exec_timeout, workers
         self.max_live, self.max_agents = max_live, max_agents
-        self.system_prompt = system_prompt
+        self.llm_request_timeout = llm_request_timeout
+        self.system_prompt, self.prompt_builder = system_prompt, prompt_builder
         self.runtime = runtime if runtime is not None else SubprocessRuntime()
         self.runs: Dict[str, Drive] = {}  # by graph id, those that a stream holds
         self.tools: Dict[str, Tool] = {}
@@ -71,15 +85,16 @@ class Flow:
     # Runs.
 
     def run(self, query: Optional[str] = None, *, graph: Optional[Graph] = None, inputs: Optional[dict] = None,
-            output_schema: Any = None, journal: Path = None, sync: bool = False) -> str:
+            output_schema: Optional[Schema] = None, journal: Path = None, sync: bool = False) -> str:
         """The answer to `query`. See `arun`."""
         return asyncio.run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
                                      journal=journal, sync=sync))
 
     async def arun(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
-                   inputs: Optional[dict] = None, output_schema: Any = None, journal: Path = None,
+                   inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Path = None,
                    sync: bool = False) -> str:
-        """The answer to `query`; JSON text under an `output_schema`. `inputs` go to the root by name: str, bytes,
+        """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a pydantic
+        model class or TypeAdapter). `inputs` go to the root by name: str, bytes,
         `os.PathLike` (a file or directory), or anything that JSON can say. `journal` is the path of the run, which
         must not exist; None: in memory. `graph`: goes on with one that a stream has paused. Raises `RunEnded`
         when there is no answer."""
@@ -134,7 +149,7 @@ class Flow:
         return ReplayReport(reason=outcome["reason"], **drive.run.report())
 
     async def run_streaming(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
-                            inputs: Optional[dict] = None, output_schema: Any = None, journal: Path = None,
+                            inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Path = None,
                             sync: bool = False, until: Until = "done", n: Optional[int] = None
                             ) -> AsyncIterator[Event]:
         """The changes of the graph as they come: `async for event in flow.run_streaming("...")`.
@@ -168,7 +183,7 @@ class Flow:
             else:
                 drive.detach()
 
-    def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict], output_schema: Any,
+    def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict], output_schema: Optional[Schema],
                  journal: Path, sync: bool, hooks: int = 0) -> Drive:
         """The drive of a graph that is held, or of a new run."""
         if graph is not None:
@@ -182,7 +197,7 @@ class Flow:
         if query is None:
             raise ValueError("a run needs a query, or a graph to go on with")
         taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
-        schema = output_schema and to_json(output_schema)
+        schema = None if output_schema is None else json.dumps(json_schema_for(output_schema))
         return self._begin(lambda run: run.start(query, taken, schema, journal and os.fspath(journal), sync,
                                                  _RESTORE["auto"]), hooks)
 
@@ -227,14 +242,26 @@ class Flow:
         """The messages that the agent's model is sent: dicts of "role" and "content". `force_final`: it is the
         agent's last turn. Override it, also as `async def`, to send others."""
         messages = list(graph._messages or ())
-        prompt = self.build_system_prompt(graph)
-        if prompt is not None and messages and messages[0]["role"] == "system":
-            messages[0] = {"role": "system", "content": prompt}
+        if self._makes_system_prompt() and messages and messages[0]["role"] == "system":
+            messages[0] = {"role": "system", "content": self.build_system_prompt(graph)}
         return messages
 
-    def build_system_prompt(self, graph: Graph) -> Optional[str]:
-        """The system prompt of an agent; None: the engine's own, or `system_prompt`."""
-        return None
+    def build_system_prompt(self, graph: Graph) -> str:
+        """The system prompt of an agent: `system_prompt`, else what `prompt_builder` or the engine makes."""
+        if self.system_prompt is not None:
+            return self.system_prompt
+        return (self.prompt_builder or DEFAULT_BUILDER).build(self, graph)
+
+    def llm_client(self, model: str = "default") -> Any:
+        """The client of a model; it is asked for once in a run. ValueError for a name that is not configured."""
+        clients = {"default": self.llm, **self.llm_clients}
+        if model not in clients:
+            raise ValueError(f"no model is named {model!r}; the models are: {', '.join(sorted(clients))}")
+        return clients[model]
+
+    def _makes_system_prompt(self) -> bool:
+        return self._is_overridden("build_system_prompt") or (
+            self.prompt_builder is not None and self.system_prompt is None)
 
     def _is_overridden(self, name: str) -> bool:
         return getattr(type(self), name) is not getattr(Flow, name)
@@ -243,23 +270,26 @@ class Flow:
         hooks = 0
         if self._is_overridden("exec_turn"):
             hooks |= HOOK_EXEC_TURN | HOOK_NEXT_STEP | HOOK_EVENTS
-        if self._is_overridden("messages") or self._is_overridden("build_system_prompt"):
+        if self._is_overridden("messages") or self._makes_system_prompt():
             hooks |= HOOK_MESSAGES
         return hooks
 
     def _new_run(self, hooks: int = 0) -> tuple:
-        clients, models = [], []
-        for name, client in {**self.llm_clients, "default": self.llm}.items():
+        clients: list = []
+        models = []
+        for name in {"default": None, **self.llm_clients}:
+            client = self.llm_client(name)
             engine = client._model if isinstance(client, _EngineClient) else None
-            price = getattr(client, "price", None) or UNKNOWN_PRICE
-            models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine, price))
-            clients.append(client if engine else Asked(client))
-        order = sorted(range(len(models)), key=lambda i: models[i][0] != "default")
+            asked = client if engine else Asked(
+                client, is_capped=bool(self.max_budget or self.max_cost), timeout=self.llm_request_timeout)
+            models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine,
+                           getattr(client, "price", None) or UNKNOWN_PRICE, not engine and asked.one_at_a_time))
+            clients.append(asked)
         tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
-        run = _engine.Run(models=[models[i] for i in order], tools=[t.for_engine() for t in tools],
+        run = _engine.Run(models=models, tools=[t.for_engine() for t in tools],
                           limits=self._limits(), runtime=self.runtime._engine_runtime(tools),
                           system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)
-        return run, [clients[i] for i in order], tools
+        return run, clients, tools
 
     def _limits(self) -> dict:
         timeout = self.exec_timeout or self.runtime.exec_timeout
@@ -270,6 +300,7 @@ class Flow:
                   "max_cost_nano": self.max_cost and round(self.max_cost * 1e9),
                   "max_time_ms": self.max_time and round(self.max_time * 1000),
                   "exec_timeout_ms": timeout and round(timeout * 1000), "workers": self.workers,
+                  "request_timeout_ms": self.llm_request_timeout and round(self.llm_request_timeout * 1000),
                   "max_live": self.max_live, "max_agents": self.max_agents}
         return {k: v for k, v in limits.items() if v is not None}
 

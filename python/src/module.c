@@ -2,6 +2,9 @@
 #include "answer.h"
 #include "local.h"
 #include "objects.h"
+#include "text.h"
+
+#include <stdlib.h>
 
 static PyObject *version(PyObject *module, PyObject *none)
 {
@@ -16,7 +19,50 @@ static PyObject *stop(PyObject *module, PyObject *none)
     Py_RETURN_NONE;
 }
 
+/* prompt_section(section): without what a flow adds */
+static PyObject *prompt_section(PyObject *module, PyObject *args)
+{
+    (void)module;
+    int section;
+    if (!PyArg_ParseTuple(args, "i", &section)) {
+        return NULL;
+    }
+    char *text = rlm_flow_prompt_section(NULL, 0, (enum rlm_prompt_section)section);
+    PyObject *result = text ? text_to_python(text, strlen(text)) : PyErr_NoMemory();
+    free(text);
+    return result;
+}
+
+/* check_json(schema, value or None) */
+static PyObject *check_json(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *schema, *value, *keep_schema = NULL, *keep_value = NULL;
+    struct rlm_str schema_json, value_json = {NULL, 0};
+    if (!PyArg_ParseTuple(args, "OO", &schema, &value) ||
+        text_from_python(schema, &schema_json, &keep_schema) < 0) {
+        return NULL;
+    }
+    if (value != Py_None && text_from_python(value, &value_json, &keep_value) < 0) {
+        Py_DECREF(keep_schema);
+        return NULL;
+    }
+    rlm_error *err = NULL;
+    int r = rlm_json_check(schema_json, value_json, &err);
+    Py_DECREF(keep_schema);
+    Py_XDECREF(keep_value);
+    if (r < 0) {
+        return raise_error(err);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
+    {"prompt_section", prompt_section, METH_VARARGS,
+     "prompt_section(section): a part of the engine's own system prompt, as every flow has it."},
+    {"check_json", check_json, METH_VARARGS,
+     "check_json(schema, value or None): ValueError for a JSON text that is no schema, or that does "
+     "not fit it."},
     {"version", version, METH_NOARGS, "The version of the engine."},
     {"stop", stop, METH_NOARGS, "Ends the engine's thread, at the end of the process."},
     {"take_session", local_take_session, METH_VARARGS,

@@ -295,6 +295,21 @@ static PyObject *run_graph(PyObject *object, PyObject *none)
     return graph_new(object, root, "root");
 }
 
+static PyObject *run_prompt_section(PyObject *object, PyObject *args)
+{
+    struct run_object *self = (struct run_object *)object;
+    int section, depth;
+    if (!PyArg_ParseTuple(args, "ii", &section, &depth) || (engine_is_forked() && engine_start())) {
+        return NULL;
+    }
+    engine_enter();
+    char *text = rlm_flow_prompt_section(self->flow, depth, (enum rlm_prompt_section)section);
+    engine_leave();
+    PyObject *result = text ? text_to_python(text, strlen(text)) : PyErr_NoMemory();
+    free(text);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"start", (PyCFunction)(void *)run_start, METH_VARARGS | METH_KEYWORDS, "Starts a new run."},
     {"resume", (PyCFunction)(void *)run_resume, METH_VARARGS | METH_KEYWORDS,
@@ -307,6 +322,8 @@ static PyMethodDef methods[] = {
     {"is_held", run_is_held, METH_NOARGS, "Every unfinished agent waits for a gate."},
     {"append", run_append, METH_VARARGS,
      "append(agent_id, node): at a gate of exec_turn or next_step; the node's JSON text."},
+    {"prompt_section", run_prompt_section, METH_VARARGS,
+     "prompt_section(section, depth): a part of the engine's own system prompt."},
     {"outcome", run_outcome, METH_NOARGS, "Answer, reason, message, usage, path."},
     {"report", run_report, METH_NOARGS, "What a replay has found."},
     {"graph", run_graph, METH_NOARGS, "The root, or None while the inputs are taken in."},

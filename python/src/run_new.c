@@ -14,12 +14,12 @@ static const struct {
     {                                                                                       \
 #        name, offsetof(struct rlm_limits, name), sizeof(((struct rlm_limits *)NULL)->name) \
     }
-    LIMIT(max_depth),         LIMIT(max_iters),       LIMIT(child_max_iters),
-    LIMIT(max_budget),        LIMIT(max_cost_nano),   LIMIT(max_time_ms),
-    LIMIT(max_output_length), LIMIT(max_query_chars), LIMIT(max_messages),
-    LIMIT(max_output_tokens), LIMIT(exec_timeout_ms), LIMIT(cpu_time_ms),
-    LIMIT(workers),           LIMIT(max_live),        LIMIT(max_agents),
-    LIMIT(max_input_bytes),
+    LIMIT(max_depth),         LIMIT(max_iters),          LIMIT(child_max_iters),
+    LIMIT(max_budget),        LIMIT(max_cost_nano),      LIMIT(max_time_ms),
+    LIMIT(max_output_length), LIMIT(max_query_chars),    LIMIT(max_messages),
+    LIMIT(max_output_tokens), LIMIT(exec_timeout_ms),    LIMIT(cpu_time_ms),
+    LIMIT(workers),           LIMIT(max_live),           LIMIT(max_agents),
+    LIMIT(max_input_bytes),   LIMIT(request_timeout_ms),
 #undef LIMIT
 };
 
@@ -48,20 +48,24 @@ static int take_limits(PyObject *dict, struct rlm_limits *limits)
     return 0;
 }
 
-/* A model of the list: (name, Model or None, (input, cached_input, cache_write, output)). */
+/* A model of the list: (name, name for records, Model or None, (input, cached_input, cache_write, output),
+ * one_at_a_time). */
 static rlm_model *
 take_model(struct run_object *self, PyObject *item, struct callee *callee, const char **ret_name)
 {
     PyObject *object;
     struct rlm_custom_model_options o = RLM_CUSTOM_MODEL_OPTIONS_INIT;
-    if (!PyArg_ParseTuple(item, "ssO(dddd)", ret_name, &o.name, &object, &o.price.input,
-                          &o.price.cached_input, &o.price.cache_write, &o.price.output)) {
+    int one_at_a_time;
+    if (!PyArg_ParseTuple(item, "ssO(dddd)p", ret_name, &o.name, &object, &o.price.input,
+                          &o.price.cached_input, &o.price.cache_write, &o.price.output,
+                          &one_at_a_time)) {
         return NULL;
     }
     if (object != Py_None) {
         return PyList_Append(self->kept, object) < 0 ? NULL : model_of(object);
     }
     rlm_error *err = NULL;
+    o.one_at_a_time = one_at_a_time;
     o.chat = run_on_chat;
     o.arg = callee;
     engine_enter();
