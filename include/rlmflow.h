@@ -503,6 +503,104 @@ RLM_API void rlm_stream_fail(rlm_stream *stream, struct rlm_str why);
  * `protocol = (RFD, WFD)`, the descriptors it hears and speaks on, and it serves one session. */
 RLM_API struct rlm_str rlm_worker_text(void);
 
+/* Sessions that the embedding program runs itself, or those of another runtime that it wraps. Each session is a
+ * backend; the engine asks it to open, then to start cells and to resume them, one question at a time,
+ * and each is answered, at once or any time later, on the loop's thread:
+ *
+ *     open     rlm_backend_opened
+ *     start    rlm_backend_finished, or rlm_backend_suspended while host calls are unanswered
+ *     resume   as start; its results are those that came since the last question
+ *
+ * or by rlm_backend_fail, which ends the session: the code under way becomes an error_output, and the next
+ * runs in a session of a new backend. `step` numbers the questions; an answer to one that is over is passed
+ * over. While a cell is suspended, resume comes when there are results; a backend without an inner session
+ * gets it every 100 ms, an inner session says when it wants it. No clock runs against a backend, but after
+ * done() was accepted one without an inner session has 2 s from resume to the end of its cell.
+ *
+ * JSON is that of docs/protocol.md, and what a backend says is checked as the frames of a worker are. Values
+ * that stand as {"$blob": HASH} are read with rlm_backend_read; a text of 64 KiB or more becomes such a blob. */
+typedef struct rlm_backend rlm_backend; /* from `open` until rlm_backend_closed */
+
+/* Whose session it is; borrowed until `open` returns. */
+struct rlm_backend_session {
+    const char *agent_id;
+    int depth;
+    struct rlm_str open_json; /* the payload of `open`: inputs, tools, limits */
+};
+
+/* What came of rlm_backend_open_inner, rlm_backend_inner_start or rlm_backend_inner_resume. */
+enum rlm_inner_outcome {
+    RLM_INNER_READY,     /* the payload of `ready` */
+    RLM_INNER_FINISHED,  /* that of `finished`, with "clock" when a time limit ended the cell */
+    RLM_INNER_SUSPENDED, /* that of `suspended` */
+    RLM_INNER_DIED,      /* {"reason", "message", "output"} */
+};
+
+/* The callbacks come on the loop, also inside calls of this header that let a run go on. They may call what
+ * begins with rlm_backend_, and else nothing of this header. */
+struct rlm_backend_options {
+    size_t size;
+    const char *name;    /* NULL: "custom" */
+    const char *effects; /* what code can do to the world: "none", or NULL: "outside" */
+    void (*open)(void *arg,
+                 rlm_backend *backend,
+                 uint64_t step,
+                 const struct rlm_backend_session *session);
+    void (*start)(void *arg, rlm_backend *backend, uint64_t step, struct rlm_str code);
+    /* `results_json`: an array of RESULTs, in the order in which they came. */
+    void (*resume)(void *arg, rlm_backend *backend, uint64_t step, struct rlm_str results_json);
+    /* The session is over, whatever it does; the inner session has ended, and answers are passed over. To be
+     * answered by rlm_backend_closed. */
+    void (*close)(void *arg, rlm_backend *backend);
+    /* Of the inner session; NULL: no backend opens one. */
+    void (*inner)(void *arg,
+                  rlm_backend *backend,
+                  enum rlm_inner_outcome outcome,
+                  struct rlm_str json);
+    void *arg;
+};
+
+#define RLM_BACKEND_OPTIONS_INIT                   \
+    {                                              \
+        .size = sizeof(struct rlm_backend_options) \
+    }
+
+/* RLM_E_INVAL, RLM_E_NOMEM. */
+RLM_API int rlm_runtime_new_custom(rlm_loop *loop,
+                                   const struct rlm_backend_options *options,
+                                   rlm_runtime **ret_runtime,
+                                   rlm_error **err);
+RLM_API void rlm_backend_opened(rlm_backend *backend, uint64_t step);
+/* {"output", "omitted", "error", "clock", "notes", "bound", "unbound"}; none but "output" need be there. */
+RLM_API void
+rlm_backend_finished(rlm_backend *backend, uint64_t step, struct rlm_str finished_json);
+/* {"calls": [CALL...], "pending": [ID...]}: `calls` are new, with ids that ascend in the session; an unanswered
+ * call that `pending` does not name is given up. Without "pending" none is. */
+RLM_API void
+rlm_backend_suspended(rlm_backend *backend, uint64_t step, struct rlm_str suspended_json);
+/* `why` is shown to the model. If the inner session has died in this step, its death is told instead. */
+RLM_API void rlm_backend_fail(rlm_backend *backend, uint64_t step, struct rlm_str why);
+/* Answers `close`: the backend is gone. */
+RLM_API void rlm_backend_closed(rlm_backend *backend);
+/* The text or bytes of a `$blob` of this session; the caller frees them. RLM_E_NOT_FOUND, RLM_E_IO. */
+RLM_API int rlm_backend_read(rlm_backend *backend,
+                             struct rlm_str hash,
+                             char **ret_bytes,
+                             size_t *ret_len,
+                             bool *ret_is_text,
+                             rlm_error **err);
+
+/* Opens a session of another runtime of the same loop, with what this one was opened with. Its own limits
+ * hold while its code runs, and no clock while the backend has the word. Each of these three has one outcome,
+ * told by `inner` and never inside the call; the next is asked for after it. RLM_E_INVAL: it is not
+ * the time for it, or `runtime` is itself a custom one; RLM_E_SESSION: the inner session has ended. */
+RLM_API int rlm_backend_open_inner(rlm_backend *backend, rlm_runtime *runtime, rlm_error **err);
+RLM_API int rlm_backend_inner_start(rlm_backend *backend, struct rlm_str code, rlm_error **err);
+RLM_API int
+rlm_backend_inner_resume(rlm_backend *backend, struct rlm_str results_json, rlm_error **err);
+/* Ends it; no outcome comes of what is under way. Without it, the end of the backend does. */
+RLM_API void rlm_backend_inner_close(rlm_backend *backend);
+
 /* No session may be open. NULL allowed. */
 RLM_API void rlm_runtime_free(rlm_runtime *r);
 

@@ -257,25 +257,6 @@ static bool find_call(const struct worker_session *s, int64_t id, size_t *ret_in
     return low < s->open_calls.len && s->open_calls.items[low] == id;
 }
 
-static void write_result(struct rlm_buf *b, const struct rlm_call_result *result)
-{
-    struct rlm_json_writer w = {.buf = b};
-    rlm_json_begin(&w, '{');
-    rlm_json_member_int(&w, "id", result->id);
-    if (!result->error_type) {
-        rlm_json_member_raw(&w, "value", result->value_json);
-    } else {
-        rlm_json_key(&w, "error");
-        rlm_json_begin(&w, '{');
-        rlm_json_member_text(&w, "type", result->error_type);
-        rlm_json_member_str(&w, "message", result->error_message);
-        rlm_json_member_text(&w, "reason", result->error_reason ? result->error_reason : "");
-        rlm_json_member_text(&w, "agent_id", result->error_agent_id ? result->error_agent_id : "");
-        rlm_json_end(&w, '}');
-    }
-    rlm_json_end(&w, '}');
-}
-
 static void begin_results(struct worker_session *s)
 {
     static const char start[RLM_FRAME_HEADER] = {0};
@@ -307,7 +288,7 @@ add_result(struct worker_session *s, const struct rlm_call_result *result, rlm_e
     if (s->n_results > 0) {
         rlm_buf_addc(&s->results, ',');
     }
-    write_result(&s->results, result);
+    rlm_message_put_result(&(struct rlm_json_writer){.buf = &s->results}, result);
     if ((r = rlm_buf_check(&s->results, err)) < 0) {
         s->results.len = before;
         s->results.status = 0;

@@ -15,6 +15,7 @@
 #include "base/map.h"
 #include "base/vec.h"
 #include "runtime/frame.h"
+#include "runtime/message.h"
 #include "runtime/runtime.h"
 
 enum session_state {
@@ -198,8 +199,10 @@ void session_streams_deinit(struct worker_session *s);
 
 int session_allow_blob(struct worker_session *s, const char *id, int flags, rlm_error **err);
 int session_blob_flags(const struct worker_session *s, rlm_str id);
-/* Checks a value of a call and turns its streams into blobs, in place. */
-int session_take_value(struct worker_session *s, const rlm_json *value, rlm_error **err);
+/* Checks the values of a call and turns their streams into blobs, in place. */
+int session_take_values(struct worker_session *s,
+                        const struct rlm_host_call *call,
+                        rlm_error **err);
 /* Announces the blobs that a value for the worker names. RLM_E_INVAL for one that is unknown. */
 int session_announce_blobs(struct worker_session *s, rlm_str value_json, rlm_error **err);
 

@@ -8,7 +8,6 @@
 enum {
     ARENA_MAX_BYTES = 512 << 20, /* of the tree of one message */
     ARENA_KEEP_BYTES = 1 << 20,  /* a larger one is not kept for the next message */
-    MAX_NAME = 256,              /* bytes of a call's name */
 };
 
 static int violation(rlm_error **err, const char *what)
@@ -56,29 +55,19 @@ static int parse(struct worker_session *s,
 static int
 read_call(struct worker_session *s, const rlm_json *v, struct rlm_host_call *call, rlm_error **err)
 {
-    call->id = rlm_json_int(rlm_json_get(v, "id"), 0);
-    call->name = rlm_json_text(rlm_json_get(v, "name"), RLM_STR_NONE);
-    call->args = rlm_json_get(v, "args");
-    call->kwargs = rlm_json_get(v, "kwargs");
+    int r = rlm_message_read_call(v, call, err);
+    if (r < 0) {
+        return r;
+    }
     if (call->id != s->last_call_id + 1) {
         return rlm_error_set(err, RLM_E_PROTOCOL, "a call came with id %" PRId64 " after %" PRId64,
                              call->id, s->last_call_id);
-    }
-    if (call->name.len == 0 || call->name.len > MAX_NAME) {
-        return violation(err, "a call came without a name");
-    }
-    if (!rlm_json_is(call->args, RLM_JSON_ARRAY) || !rlm_json_is(call->kwargs, RLM_JSON_OBJECT)) {
-        return violation(err, "a call came without arguments");
     }
     if (s->open_calls.len >= RLM_SESSION_MAX_OPEN_CALLS) {
         return rlm_error_set(err, RLM_E_PROTOCOL, "more than %d host calls were open at once",
                              RLM_SESSION_MAX_OPEN_CALLS);
     }
-    int r = session_take_value(s, call->args, err);
-    for (uint32_t i = 0; r == 0 && i < call->kwargs->count; i++) {
-        r = session_take_value(s, &call->kwargs->members[i].value, err);
-    }
-    if (r < 0) {
+    if ((r = session_take_values(s, call, err)) < 0) {
         return r;
     }
     int64_t *open = rlm_vec_push(&s->open_calls);
@@ -173,48 +162,19 @@ static int suspended(struct worker_session *s, const rlm_json *message, rlm_erro
 
 /* ---- finished -------------------------------------------------------------------------------- */
 
-static bool are_texts(const rlm_json *v)
-{
-    bool ok = v->type == RLM_JSON_ARRAY;
-    for (uint32_t i = 0; ok && i < v->count; i++) {
-        ok = v->items[i].type == RLM_JSON_STRING;
-    }
-    return ok;
-}
-
 static int finished(struct worker_session *s, const rlm_json *message, rlm_error **err)
 {
     if (rlm_json_int(rlm_json_get(message, "cell"), -1) != s->cell) {
         return violation(err, "another cell was finished than the one under way");
     }
-    struct rlm_cell_finished how = {
-        .output = rlm_json_text(rlm_json_get(message, "output"), RLM_STR("")),
-        .notes = rlm_json_get(message, "notes"),
-        .bound = rlm_json_get(message, "bound"),
-        .unbound = rlm_json_get(message, "unbound"),
-    };
-    int64_t omitted = rlm_json_int(rlm_json_get(message, "omitted"), 0);
-    how.omitted_chars = omitted > 0 ? (uint64_t)omitted : 0;
-    if (how.notes && !are_texts(how.notes)) {
-        how.notes = NULL;
+    struct rlm_cell_finished how;
+    int r = rlm_message_read_finished(message, s->arena, &how, err);
+    if (r < 0) {
+        return r;
     }
-    how.bound = how.bound && are_texts(how.bound) ? how.bound : NULL;
-    how.unbound = how.unbound && are_texts(how.unbound) ? how.unbound : NULL;
-    const rlm_json *error = rlm_json_get(message, "error");
-    if (rlm_json_is(error, RLM_JSON_OBJECT)) {
-        rlm_str type = rlm_json_text(rlm_json_get(error, "type"), RLM_STR_NONE);
-        type = rlm_arena_copy(s->arena, type.len ? type : RLM_STR("Error"));
-        if (!type.ptr) {
-            return rlm_error_nomem(err);
-        }
-        how.error_type = type.ptr;
-        how.error_message = rlm_json_text(rlm_json_get(error, "message"), RLM_STR(""));
-        how.traceback = rlm_json_text(rlm_json_get(error, "traceback"), RLM_STR(""));
-        /* A name that agent code can use for an exception of its own: it counts if we interrupted. */
-        if (s->interrupted && rlm_str_is(type, "CellInterrupted")) {
-            how.clock = s->interrupt_clock;
-        }
-    }
+    /* A name that agent code can use for an exception of its own: it counts if we interrupted. */
+    bool stopped = s->interrupted && how.error_type && !strcmp(how.error_type, "CellInterrupted");
+    how.clock = stopped ? s->interrupt_clock : NULL;
     session_end_cell(s);
     s->events->finished(s->arg, &how);
     return 0;
