@@ -40,9 +40,14 @@ void engine_enter(void)
     atomic_fetch_sub(&engine.waiting, 1);
 }
 
-void engine_leave(void)
+void engine_leave_unchanged(void)
 {
     pthread_mutex_unlock(&engine.lock);
+}
+
+void engine_leave(void)
+{
+    engine_leave_unchanged();
     wake(); /* there may be a nearer timer now, or a call deferred */
 }
 

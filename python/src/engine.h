@@ -27,6 +27,8 @@ rlm_loop *engine_loop(void);
  * release an object that takes it too. */
 void engine_enter(void);
 void engine_leave(void);
+/* The same where nothing was begun that the loop has to turn for: its thread is not woken. */
+void engine_leave_unchanged(void);
 /* True in a process forked from the one that has the engine: there nothing of it may be touched. */
 bool engine_is_forked(void);
 /* Ends the thread: everything made on the loop is gone, or the process ends. */

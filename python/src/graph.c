@@ -53,7 +53,7 @@ static rlm_graph *enter(PyObject *object)
     engine_enter();
     rlm_graph *g = rlm_graph_agent(self->root, self->agent_id);
     if (!g) {
-        engine_leave();
+        engine_leave_unchanged();
         PyErr_Format(PyExc_KeyError, "agent %s is not in this graph any more", self->agent_id);
     }
     return g;
@@ -73,7 +73,7 @@ static PyObject *graph_info(PyObject *object, PyObject *none)
         str_to_python(rlm_graph_inputs(g)), "model", str_to_python(rlm_graph_model(g)), "depth",
         rlm_graph_depth(g), "parent_agent_id", parent ? rlm_graph_agent_id(parent) : NULL,
         "output_schema", str_to_python(rlm_graph_output_schema(g)));
-    engine_leave();
+    engine_leave_unchanged();
     return result;
 }
 
@@ -100,7 +100,7 @@ static PyObject *graph_nodes(PyObject *object, PyObject *start)
         free(json);
     }
     if (g) {
-        engine_leave();
+        engine_leave_unchanged();
     }
     return list;
 }
@@ -122,7 +122,7 @@ static PyObject *graph_children(PyObject *object, PyObject *none)
         }
         Py_XDECREF(child);
     }
-    engine_leave();
+    engine_leave_unchanged();
     return list;
 }
 
@@ -135,7 +135,7 @@ static PyObject *graph_agent(PyObject *object, PyObject *id)
     }
     engine_enter();
     bool there = rlm_graph_agent(self->root, agent_id) != NULL;
-    engine_leave();
+    engine_leave_unchanged();
     if (!there) {
         Py_RETURN_NONE;
     }
@@ -158,7 +158,7 @@ static PyObject *graph_state(PyObject *object, PyObject *none)
         rlm_graph_turns(g), "usage", own.calls, own.input_tokens, own.cached_tokens,
         own.output_tokens, own.cost_nano, own.estimated, "usage_of_all", all.calls,
         all.input_tokens, all.cached_tokens, all.output_tokens, all.cost_nano, all.estimated);
-    engine_leave();
+    engine_leave_unchanged();
     return result;
 }
 
@@ -171,7 +171,7 @@ static PyObject *graph_tree(PyObject *object, PyObject *none)
     }
     struct rlm_view_options o = RLM_VIEW_OPTIONS_INIT;
     char *text = rlm_view_tree(g, &o);
-    engine_leave();
+    engine_leave_unchanged();
     PyObject *result = text ? text_to_python(text, strlen(text)) : PyErr_NoMemory();
     free(text);
     return result;

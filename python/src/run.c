@@ -248,7 +248,7 @@ static PyObject *run_outcome(PyObject *object, PyObject *none)
         "reason", reason, "message", text_to_python(message, strlen(message)), "code",
         rlm_error_code(error), "path", rlm_run_path(self->run), "usage", u.calls, u.input_tokens,
         u.cached_tokens, u.output_tokens, u.cost_nano, u.estimated);
-    engine_leave();
+    engine_leave_unchanged();
     return result;
 }
 
@@ -272,7 +272,7 @@ static PyObject *run_report(PyObject *object, PyObject *none)
                           r->turn, "cell", (long long)r->cell, "what", r->what, "recorded",
                           str_to_python(r->recorded), "replayed", str_to_python(r->replayed))
           : NULL;
-    engine_leave();
+    engine_leave_unchanged();
     if (!r) {
         PyErr_SetString(PyExc_RuntimeError, "the run is no replay");
     }
@@ -288,7 +288,7 @@ static PyObject *run_graph(PyObject *object, PyObject *none)
     }
     engine_enter();
     rlm_graph *root = rlm_run_graph(self->run);
-    engine_leave();
+    engine_leave_unchanged();
     if (!root) {
         Py_RETURN_NONE;
     }

@@ -70,7 +70,7 @@ take_model(struct run_object *self, PyObject *item, struct callee *callee, const
     o.arg = callee;
     engine_enter();
     int r = rlm_model_new_custom(engine_loop(), &o, &callee->model, &err);
-    engine_leave();
+    engine_leave_unchanged();
     if (r < 0) {
         raise_error(err);
         return NULL;
@@ -96,7 +96,7 @@ static int add_tool(struct run_object *self, PyObject *item, struct callee *call
     rlm_error *err = NULL;
     engine_enter();
     int r = rlm_flow_add_tool(self->flow, &o, &err);
-    engine_leave();
+    engine_leave_unchanged();
     if (r < 0) {
         raise_error(err);
     }
@@ -123,18 +123,18 @@ make_flow(struct run_object *self, PyObject *models, struct rlm_flow_options *o,
         } else {
             r = rlm_flow_add_model(self->flow, name, model, &err);
         }
-        engine_leave();
+        engine_leave_unchanged();
     }
     if (r == 0 && child) {
         engine_enter();
         r = rlm_flow_set_child_model(self->flow, child, &err);
-        engine_leave();
+        engine_leave_unchanged();
     }
     if (r == 0) {
         struct rlm_flow_hooks hooks = run_hooks(self);
         engine_enter();
         r = rlm_flow_set_hooks(self->flow, &hooks, &err);
-        engine_leave();
+        engine_leave_unchanged();
     }
     if (r < 0) {
         raise_error(err);

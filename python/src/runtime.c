@@ -74,7 +74,7 @@ static PyObject *runtime_local(PyObject *type, PyObject *args)
     rlm_error *err = NULL;
     engine_enter();
     int r = local_runtime_new(key, &self->runtime, &err);
-    engine_leave();
+    engine_leave_unchanged();
     if (r < 0) {
         Py_DECREF((PyObject *)self);
         return raise_error(err);
