@@ -49,15 +49,15 @@ class Asked:
         return self.chat(messages, **options)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator["Turn"]:
+    def begin(self) -> Iterator["Call"]:
         """A call of a sync client, from its start until its usage has been read."""
         with self._lock if self.is_serial else contextlib.nullcontext():
             with self._counts_lock:
                 self._begun += 1
                 self._under_way += 1
-                turn = Turn(self, self._begun, self._under_way == 1)
+                call = Call(self, self._begun, self._under_way == 1)
             try:
-                yield turn
+                yield call
             finally:
                 self._under_way -= 1
 
@@ -67,7 +67,7 @@ class Asked:
         return _usage_in(getattr(self.client, "last_usage", None)) if own == UNKNOWN_USAGE else own
 
 
-class Turn:
+class Call:
     """One call of a sync client."""
 
     def __init__(self, asked: Asked, number: int, is_alone: bool):

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import inspect
 import json
 import warnings
@@ -10,6 +9,7 @@ from typing import Any, Dict, Optional
 
 from . import _engine
 from ._asking import is_async_reply, text_of, text_of_async
+from ._pool import Pool
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_from_json
@@ -31,7 +31,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _code_of(error: BaseException) -> int:
+def code_of(error: BaseException) -> int:
     for e in (error, error.__cause__):
         for kind in type(e).__mro__:
             if kind.__name__ in _RETRIED:
@@ -68,7 +68,7 @@ class Drive:
     def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list):
         self.flow, self.run = flow, run
         self.clients, self.tools = clients, tools
-        self.pool = concurrent.futures.ThreadPoolExecutor(flow.workers or 8, "rlmflow")
+        self.pool = Pool(flow.workers or 8)
         self.stepper: Any = None
         self.streaming = False
         self.tasks: Dict[Any, asyncio.Task] = {}
@@ -117,7 +117,7 @@ class Drive:
         self.detach()
         for task in list(self.tasks.values()):
             task.cancel()
-        self.pool.shutdown(wait=False)
+        self.pool.shutdown()
 
     def is_settled(self) -> bool:
         """All agents that are not finished are held at a boundary."""
@@ -193,38 +193,34 @@ class Drive:
         if asked.is_async:
             self.start(answer, self.chat_async(answer, asked, messages, max_tokens))
         else:
-            self.pool.submit(self.chat_in_thread, answer, asked, messages, max_tokens)
+            self.pool.submit(answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
 
     async def chat_async(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
         try:
             await self.take_async(answer, asked, asked.call(messages, max_tokens))
         except Exception as e:
-            answer.fail(describe(e), _code_of(e))
+            answer.fail(describe(e), code_of(e))
 
     async def take_async(self, answer: Any, asked: Any, reply: Any) -> None:
+        """What has been returned by a call that is async."""
         try:
             reply = await reply if inspect.isawaitable(reply) else reply
             if is_async_reply(reply):
-                text = await text_of_async(reply, answer)
-            else:
-                iterates = not isinstance(reply, str)  # it may block
-                text = await self.loop.run_in_executor(self.pool, text_of, reply, answer) if iterates else reply
-            answer.reply(text, None, *asked.usage_of(reply))
+                answer.reply(await text_of_async(reply, answer), None, *asked.usage_of(reply))
+            elif isinstance(reply, str):
+                answer.reply(reply, None, *asked.usage_of(reply))
+            else:  # an iterator may block
+                self.pool.submit(answer_by, answer, lambda: (text_of(reply, answer), asked.usage_of(reply)))
         except Exception as e:
-            answer.fail(describe(e), _code_of(e))
+            answer.fail(describe(e), code_of(e))
 
-    def chat_in_thread(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
-        try:
-            with asked.turn() as turn:
-                reply = asked.call(messages, max_tokens)
-                if is_async_reply(reply):  # of a function that does not look async
-                    self.loop.call_soon_threadsafe(self.start, answer, self.take_async(answer, asked, reply))
-                    return
-                text = text_of(reply, answer)
-                usage = turn.usage_of(reply)
-            answer.reply(text, None, *usage)
-        except BaseException as e:
-            answer.fail(describe(e), _code_of(e))
+    def chat_in_thread(self, asked: Any, messages: list, max_tokens: int, answer: Any) -> Any:
+        with asked.begin() as call:
+            reply = asked.call(messages, max_tokens)
+            if is_async_reply(reply):  # of a function that does not look async
+                self.loop.call_soon_threadsafe(self.start, answer, self.take_async(answer, asked, reply))
+                return None
+            return text_of(reply, answer), call.usage_of(reply)
 
     def on_tool(self, answer: Any, index: int, arguments: str, agent_id: str) -> None:
         tool = self.tools[index]
@@ -285,6 +281,16 @@ def node_for_engine(node: Node) -> dict:
     if "metadata" in members:
         members["metadata"] = to_json(members["metadata"])
     return {k: v for k, v in members.items() if isinstance(v, str)}
+
+
+def answer_by(answer: Any, ask: Any) -> None:
+    """Answers with the (text, usage) that a function returns; None: it is answered elsewhere."""
+    try:
+        made = ask()
+        if made is not None:
+            answer.reply(made[0], None, *made[1])
+    except BaseException as e:
+        answer.fail(describe(e), code_of(e))
 
 
 def tool_in_thread(answer: Any, tool: Any, kwargs: dict) -> None:

@@ -58,9 +58,9 @@ class Flow:
                  max_time: Optional[float] = None, max_output_tokens: int = 8192,
                  exec_timeout: Optional[float] = None, workers: Optional[int] = None, max_live: int = 64,
                  max_agents: int = 1000, llm_request_timeout: Optional[float] = None,
-                 system_prompt: Optional[str] = None, prompt_builder: Optional[PromptBuilder] = None, tools: Optional[list] = None,
-                 runtime: Optional[Runtime] = None, llm_clients: Optional[Dict[str, Any]] = None,
-                 use_llm_query: bool = True):
+                 system_prompt: Optional[str] = None, prompt_builder: Optional[PromptBuilder] = None,
+                 tools: Optional[list] = None, runtime: Optional[Runtime] = None,
+                 llm_clients: Optional[Dict[str, Any]] = None, use_llm_query: bool = True):
         self.llm = llm
         self.llm_clients = dict(llm_clients or {})
         self.max_depth, self.max_iters, self.child_max_iters = max_depth, max_iters, child_max_iters
