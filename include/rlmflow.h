@@ -963,6 +963,9 @@ RLM_API int rlm_run_export(const char *journal,
                            const char *path,
                            char **ret_note,
                            rlm_error **err);
+/* Writes a graph in the form RLM_EXPORT_PYTHON; an input that stands in a blob is named, not written.
+ * `path` does not exist. RLM_E_EXISTS, RLM_E_IO. */
+RLM_API int rlm_graph_save(const rlm_graph *root, const char *path, rlm_error **err);
 /* Packs a run into one file, a plain tar archive; `path` does not exist, or it is a pipe, or "-": the
  * standard output. A run that is being written is packed as it is. RLM_E_EXISTS, RLM_E_CORRUPT (a blob is
  * damaged), and those of rlm_graph_load. */

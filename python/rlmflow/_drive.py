@@ -12,7 +12,7 @@ from ._asking import is_async_reply, text_of, text_of_async
 from ._pool import Pool
 from .events import event_from_dict
 from .graph import Graph
-from .nodes import DoneOutput, Node, node_from_json
+from .nodes import DoneOutput, Node, node_for_engine, node_from_json
 from .values import from_json, to_json
 
 HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS = 1, 2, 4, 8
@@ -63,35 +63,67 @@ class Turn:
 class Drive:
     """One run: takes the engine's requests as they come and answers each in a task or a thread of the pool.
 
-    With a `stepper` (streaming.py) agents are held at its boundaries until `release`; without one they go on."""
+    With a `stepper` (streaming.py) agents are held at its boundaries until `release`; without one they go on.
+    When the run has ended it may be asked more, as long as a graph of it is held by somebody: with the last the
+    run goes, and its session."""
 
-    def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list):
+    def __init__(self, flow: Any, run: "_engine.Run", *, clients: list, tools: list, graph: Optional[Graph] = None):
         self.flow, self.run = flow, run
         self.clients, self.tools = clients, tools
-        self.pool = Pool(flow.workers or 8)
+        self.pool: Any = None
         self.stepper: Any = None
-        self.streaming = False
+        self.attached = False  # somebody drives it
         self.tasks: Dict[Any, asyncio.Task] = {}
         self.turns: Dict[str, Turn] = {}
         self.held: Dict[str, Any] = {}
         self._root: Optional[Graph] = None
+        self._given = graph  # becomes the root
+        self.graph_id = ""
         self.attach()
 
     def attach(self) -> None:
         """Begins to take requests on the running loop."""
         self.loop = asyncio.get_running_loop()
         self.ended: asyncio.Future = self.loop.create_future()
+        if self.pool is None:
+            self.pool = Pool(self.flow.workers or 8)
         self.loop.add_reader(self.run.fileno(), self.take)
+        self.attached = True
 
     def detach(self) -> None:
         self.loop.remove_reader(self.run.fileno())
+        self.attached = False
+
+    def ask(self, query: str, hooks: int) -> None:
+        """The run has ended and goes on with another query, driven by the running loop."""
+        self.attach()
+        try:
+            self.run.ask(query, hooks)
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def root(self) -> Graph:
+        """The root of the tree, which is there when the inputs have been taken in."""
         if self._root is None:
-            self._root = Graph(self.run.graph(), self)
-            self.flow.runs[self._root.graph_id] = self
+            look = self.run.graph()
+            if look is None:
+                raise LookupError("the run has no graph: its inputs are being taken in, or were refused")
+            self._root = self._given or Graph.__new__(Graph)
+            self._root._look_at(look, self)
+            self.graph_id = self._root.graph_id
+            self.flow.runs[self.graph_id] = self
         return self._root
+
+    def let_go(self) -> Optional[Graph]:
+        """The run has ended, or was given up: its root, which the drive keeps no more."""
+        root = None
+        if self.run.graph() is not None:
+            root = self.root
+            self.flow.runs.pop(self.graph_id, None)
+        self._root = self._given = None
+        return root
 
     async def wait(self) -> None:
         """Until the run has ended. Cancelled, it stops the run where it is and waits for that."""
@@ -118,6 +150,7 @@ class Drive:
         for task in list(self.tasks.values()):
             task.cancel()
         self.pool.shutdown()
+        self.pool = self.stepper = None
 
     def is_settled(self) -> bool:
         """All agents that are not finished are held at a boundary."""
@@ -274,13 +307,6 @@ class Drive:
             answer.decide("rewrite", None, json.dumps(made))
         except Exception as e:
             answer.decide("reject", None, f"messages raised {describe(e)}")
-
-
-def node_for_engine(node: Node) -> dict:
-    members = node.to_dict()
-    if "metadata" in members:
-        members["metadata"] = to_json(members["metadata"])
-    return {k: v for k, v in members.items() if isinstance(v, str)}
 
 
 def answer_by(answer: Any, ask: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import weakref
 from typing import Any, AsyncIterator, Callable, Dict, Optional, Union
 
 from . import _engine
@@ -72,7 +73,8 @@ class Flow:
         self.llm_request_timeout = llm_request_timeout
         self.system_prompt, self.prompt_builder = system_prompt, prompt_builder
         self.runtime = runtime if runtime is not None else SubprocessRuntime()
-        self.runs: Dict[str, Drive] = {}  # by graph id, those that a stream holds
+        self.runs: Dict[str, Drive] = {}  # by graph id, those that go on
+        self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()
         self.tools: Dict[str, Tool] = {}
         for fn in tools or ():
             self.add_tool(fn)
@@ -96,8 +98,13 @@ class Flow:
         """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a pydantic
         model class or TypeAdapter). `inputs` go to the root by name: str, bytes,
         `os.PathLike` (a file or directory), or anything that JSON can say. `journal` is the path of the run, which
-        must not exist; None: in memory. `graph`: goes on with one that a stream has paused. Raises `RunEnded`
-        when there is no answer."""
+        must not exist; None: in memory. Raises `RunEnded` when there is no answer.
+
+        `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
+        whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there
+        (see `close_repls`)."""
+        if graph is not None and query is None and graph._has_ended():
+            return _answer_of(graph._drive, graph)
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync)
         drive.stepper = None
         drive.release()
@@ -107,12 +114,15 @@ class Flow:
         try:
             await drive.wait()
         finally:
-            self._forget(drive)
-        outcome = drive.run.outcome()
-        if outcome["reason"] != "answered":
-            look = drive.run.graph()
-            raise RunEnded(outcome["reason"], outcome["message"], look and Graph(look), outcome["path"])
-        return outcome["answer"]
+            root = drive.let_go()
+        return _answer_of(drive, root)
+
+    def close_repls(self, graph_id: Optional[str] = None) -> None:
+        """Ends the sessions that runs which have ended keep for further queries: those of this graph, or all.
+        They also end when no graph of their run is held any more."""
+        for drive in list(self._drives):
+            if graph_id in (None, drive.graph_id) and drive.run.has_ended():
+                drive.run.close_sessions()
 
     def resume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
                sync: bool = False) -> str:
@@ -142,7 +152,7 @@ class Flow:
         try:
             await drive.wait()
         finally:
-            self._forget(drive)
+            drive.let_go()
         outcome = drive.run.outcome()
         if outcome["reason"] == "failed" and outcome["code"]:
             raise RunEnded("failed", outcome["message"], None, os.fspath(journal))
@@ -160,11 +170,10 @@ class Flow:
         and the run is held: the same `graph`, given again, goes on, and may have been appended to meanwhile. A
         stream that is closed early stops its run."""
         passes = check_until(until, n)
+        if graph is not None and query is None and graph._has_ended():
+            return
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync, HOOK_NEXT_STEP | HOOK_EVENTS)
-        if drive.stepper is not None and drive.streaming:
-            raise RuntimeError(f"graph {graph and graph.graph_id} is already being streamed")
         stepper = drive.stepper = Stepper(until, passes)
-        drive.streaming = True
         drive.release()
         try:
             async for event in stepper.events(drive):
@@ -176,44 +185,65 @@ class Flow:
             await drive.ended
             raise
         finally:
-            drive.streaming = False
             if drive.ended.done():
                 drive.close()
-                self._forget(drive)
+                drive.let_go()
             else:
                 drive.detach()
 
     def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict], output_schema: Optional[Schema],
                  journal: Path, sync: bool, hooks: int = 0) -> Drive:
-        """The drive of a graph that is held, or of a new run."""
+        """The drive of a graph that is held or asked more, or of a new run."""
+        if graph is not None and graph._drive is not None:
+            return self._go_on(query, graph, (inputs, output_schema, journal), hooks)
         if graph is not None:
-            drive = self.runs.get(graph.graph_id)
-            if drive is None or query is not None:
-                raise ValueError(f"graph {graph.graph_id} is not held by a stream of this flow")
-            if drive.streaming:
-                raise RuntimeError(f"graph {graph.graph_id} is already being streamed")
-            drive.attach()
-            return drive
+            query, inputs, output_schema = graph._begin(query, inputs, output_schema)
         if query is None:
             raise ValueError("a run needs a query, or a graph to go on with")
         taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
         schema = None if output_schema is None else json.dumps(json_schema_for(output_schema))
         return self._begin(lambda run: run.start(query, taken, schema, journal and os.fspath(journal), sync,
-                                                 _RESTORE["auto"]), hooks)
+                                                 _RESTORE["auto"]), hooks, graph)
 
-    def _begin(self, start: Callable, hooks: int = 0) -> Drive:
+    def _go_on(self, query: Optional[str], graph: Graph, given: tuple, hooks: int) -> Drive:
+        drive = graph._drive
+        if drive.flow is not self:
+            raise ValueError(f"graph {graph.graph_id} is not of a run of this flow")
+        if drive.attached:
+            raise RuntimeError(f"graph {graph.graph_id} is already being streamed")
+        if any(value is not None for value in given):
+            raise ValueError("a run that goes on keeps its inputs, its output_schema and its journal: none can be "
+                             "given anew; begin another run for that")
+        if drive.run.has_ended():
+            drive.ask(query or "", hooks | self._hooks())
+        elif query is not None:
+            raise ValueError(f"the run of graph {graph.graph_id} has not ended: append_node() puts a query to it")
+        else:
+            drive.attach()
+        return drive
+
+    def _begin(self, start: Callable, hooks: int = 0, graph: Optional[Graph] = None) -> Drive:
         run, clients, tools = self._new_run(hooks)
-        drive = Drive(self, run, clients=clients, tools=tools)
+        drive = Drive(self, run, clients=clients, tools=tools, graph=graph)
         try:
             start(run)
         except BaseException:
             drive.close()
             raise
+        self._drives.add(drive)
         return drive
 
-    def _forget(self, drive: Drive) -> None:
-        if drive._root is not None:
-            self.runs.pop(drive.root.graph_id, None)
+    def fork(self, source: "Union[Path, Graph]", node: str, journal: Path, *, query: str = "") -> str:
+        """A new run at `journal`, which must not exist, that is the run `source` (its path, or a graph of a run
+        with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A `query`
+        is asked behind it. Returns the path, with which `resume` goes on. KeyError: there is no such node;
+        ValueError: there is nothing to do behind it."""
+        if isinstance(source, Graph):
+            source = source._journal()
+            if source is None:
+                raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
+        _engine.fork_run(os.fspath(source), node, os.fspath(journal), query)
+        return os.fspath(journal)
 
     # What subclasses may override.
 
@@ -303,6 +333,13 @@ class Flow:
                   "request_timeout_ms": self.llm_request_timeout and round(self.llm_request_timeout * 1000),
                   "max_live": self.max_live, "max_agents": self.max_agents}
         return {k: v for k, v in limits.items() if v is not None}
+
+
+def _answer_of(drive: Drive, graph: Optional[Graph]) -> str:
+    outcome = drive.run.outcome()
+    if outcome["reason"] != "answered":
+        raise RunEnded(outcome["reason"], outcome["message"], graph, outcome["path"])
+    return outcome["answer"]
 
 
 def _input(name: str, value: Any) -> tuple:

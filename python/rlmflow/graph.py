@@ -1,12 +1,26 @@
 """An agent's trajectory and, nested, its children's."""
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Optional
+import dataclasses
+import json
+import os
+import pathlib
+import warnings
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Union
 
-from .nodes import LLMUsage, Node, node_from_json
+from . import _engine
+from .nodes import LLMUsage, Node, UserQuery, node_for_engine, node_from_dict, node_from_json, node_to_line
+from .schema import Schema, json_schema_for
 from .values import from_json
 
-__all__ = ["Graph"]
+if TYPE_CHECKING:
+    from ._drive import Drive
+    from .events import Event
+
+__all__ = ["Graph", "GraphCheckpoint", "apply_graph_action"]
+
+Path = "Union[str, os.PathLike[str]]"
+_WHERE = {"after": 0, "before": 1, "replace": 2}
 
 
 def _usage(counts: tuple) -> LLMUsage:
@@ -14,15 +28,45 @@ def _usage(counts: tuple) -> LLMUsage:
     return LLMUsage(input_tokens, output_tokens, cached, calls, cost_nano / 1e9, estimated)
 
 
-class Graph:
-    """One agent of a run; `children` are those that it launched. A look at a run that goes on shows what is
-    there at that moment."""
+@dataclasses.dataclass(frozen=True)
+class GraphCheckpoint:
+    """A place to come back to with `Graph.revert`: the end of one agent's trajectory. `digest` covers the agent and
+    all of the `position` nodes before it."""
 
-    def __init__(self, _look, _drive=None):
-        self._look, self._drive = _look, _drive
+    agent_id: str
+    position: int
+    digest: str
+
+
+class Graph:
+    """One agent; `children` are those that it launched. A look at a run that goes on shows what is there at that
+    moment. `Graph(query=...)` begins a tree for `Flow.run(graph=...)`: when the run has begun it is the run's root,
+    with the run's graph id.
+
+    A tree that belongs to no run (loaded, built, forked) is at rest and may be edited, from any thread. Edits return
+    the change that they made, as a stream would show it. A graph of a run is changed by its run alone: ValueError;
+    edit a `fork`. A handle of an agent that was taken out raises KeyError."""
+
+    def __init__(self, query: str = "", *, inputs: Optional[dict] = None, output_schema: Optional[Schema] = None,
+                 agent_id: str = "root", model: str = "default", graph_id: str = ""):
+        start = {"agent_id": agent_id, "graph_id": graph_id, "query": query, "model": model,
+                 "output_schema": None if output_schema is None else json_schema_for(output_schema)}
+        nodes = [{"type": "user_query", "content": query, "id": "n_" + os.urandom(8).hex()}] if query else []
+        self._look_at(_engine.build(_lines({**start, "nodes": nodes})))
+        self._given = dict(inputs or {})
+
+    @classmethod
+    def _of(cls, look: Any, drive: "Optional[Drive]" = None) -> "Graph":
+        graph = cls.__new__(cls)
+        graph._look_at(look, drive)
+        return graph
+
+    def _look_at(self, look: Any, drive: "Optional[Drive]" = None) -> None:
+        self._look, self._drive = look, drive
         self._messages: Optional[list] = None
-        self._info = _look.info()
+        self._info = look.info()
         self._nodes: List[Node] = []
+        self._given: Optional[dict] = None  # inputs of a run that has not begun
 
     agent_id = property(lambda self: self._info["agent_id"])
     graph_id = property(lambda self: self._info["graph_id"])
@@ -34,7 +78,7 @@ class Graph:
     @property
     def inputs(self) -> dict:
         """The inputs by name; a value of 64 KiB or more is described by its blob, as {"$blob": ...}."""
-        return from_json(self._info["inputs"] or "{}")
+        return from_json(self._info["inputs"] or "{}") if self._given is None else dict(self._given)
 
     @property
     def output_schema(self) -> Optional[dict]:
@@ -43,13 +87,15 @@ class Graph:
     @property
     def nodes(self) -> List[Node]:
         """The trajectory, as it is now."""
+        if self._drive is None:
+            self._nodes = []  # it may have been edited
         self._nodes += [node_from_json(text) for text in self._look.nodes(len(self._nodes))]
         return list(self._nodes)
 
     @property
     def children(self) -> Dict[str, "Graph"]:
         """Agent id to graph, in order of creation."""
-        return {g.agent_id: g for g in (Graph(look, self._drive) for look in self._look.children())}
+        return {g.agent_id: g for g in (Graph._of(look, self._drive) for look in self._look.children())}
 
     def current(self) -> Optional[Node]:
         nodes = self.nodes
@@ -97,7 +143,7 @@ class Graph:
         look = self._look.agent(agent_id)
         if look is None:
             raise KeyError(agent_id)
-        return Graph(look, self._drive)
+        return Graph._of(look, self._drive)
 
     def __contains__(self, agent_id: str) -> bool:
         return self._look.agent(agent_id) is not None
@@ -108,3 +154,204 @@ class Graph:
     def __repr__(self) -> str:
         state = self._look.state()
         return f"<Graph {self.agent_id} of {self.graph_id}: {state['nodes']} nodes, {state['children']} children>"
+
+    # Of a run.
+
+    def _has_ended(self) -> bool:
+        return self._drive is not None and self._drive.run.has_ended()
+
+    def _journal(self) -> Optional[str]:
+        return self._drive.run.outcome()["path"] if self._drive is not None else None
+
+    def _begin(self, query: Optional[str], inputs: Optional[dict], output_schema: Any) -> tuple:
+        """What a run of this graph, which is at rest, begins with."""
+        nodes, children = self.nodes, self.children
+        if children or self.parent_agent_id or len(nodes) > 1 or nodes and nodes[0].type != "user_query":
+            raise ValueError("a run begins with a query alone; to go on from somewhere in a run, fork its journal: "
+                             "Flow.fork()")
+        if query is not None and self.query and query != self.query:
+            raise ValueError("the graph has a query already")
+        return (query or self.query or None, {**self.inputs, **(inputs or {})},
+                self.output_schema if output_schema is None else output_schema)
+
+    # Edits.
+
+    def _target(self, agent_id: Optional[str]) -> Any:
+        if agent_id is None or agent_id == self.agent_id:
+            return self._look
+        look = self._look.agent(agent_id)
+        if look is None:
+            raise KeyError(agent_id)
+        return look
+
+    def _made(self, lines: List[str]) -> "Optional[Event]":
+        from .events import event_from_dict
+
+        return event_from_dict(json.loads(lines[0]), self) if lines else None
+
+    def inject(self, node: "Union[Node, str]", *, at: "Union[Node, str, None]" = None, mode: str = "after",
+               agent_id: Optional[str] = None) -> "Event":
+        """Puts a node after or before the node `at` (or its id), or in its place (`mode` "replace"); without `at`
+        after the last, before the first. A str becomes a `UserQuery`. After a done_output only a user_query can
+        stand. KeyError: there is no such node; ValueError: it cannot stand there."""
+        if mode not in _WHERE:
+            raise ValueError(f"mode={mode!r} is none of {', '.join(_WHERE)}")
+        if isinstance(at, Node):
+            at, agent_id = at.id, agent_id or at.agent_id or None
+        node = UserQuery(content=node) if isinstance(node, str) else node
+        event = self._made(self._target(agent_id).inject(_WHERE[mode], at, node_for_engine(node)))
+        made = event.node
+        node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
+        return event
+
+    def append(self, node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
+        """Puts a node at the end."""
+        return self.inject(node, agent_id=agent_id)
+
+    def prepend(self, node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
+        """Puts a node in front."""
+        return self.inject(node, mode="before", agent_id=agent_id)
+
+    def replace(self, at: "Union[Node, str]", node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
+        """Puts a node in the place of another."""
+        return self.inject(node, at=at, mode="replace", agent_id=agent_id)
+
+    def remove_node(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
+        """Takes one node out; children that it launched stay."""
+        return self._made(self._target(agent_id).remove_node(node_id))
+
+    def remove_child(self, child_id: str) -> "Event":
+        """Takes an agent with all below it out of the tree."""
+        if child_id not in self or child_id == self.agent_id:
+            raise KeyError(child_id)
+        return self._made(self._target(child_id).remove())
+
+    def rewind(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
+        """Takes out that node and all that follows it, with the children that were launched there. Agents above go
+        back to where they waited for this one. ValueError: it is the first, which stays."""
+        look = self._target(agent_id)
+        return self._made(look.rewind(_before(look, node_id)))
+
+    def checkpoint(self, *, agent_id: Optional[str] = None) -> GraphCheckpoint:
+        """The agent's end as it is now."""
+        return GraphCheckpoint(agent_id or self.agent_id, *self._target(agent_id).checkpoint())
+
+    def revert(self, checkpoint: GraphCheckpoint) -> "Optional[Event]":
+        """Rewinds to the checkpoint; None: the agent is there. ValueError: nodes before it are gone or changed."""
+        return self._made(self._target(checkpoint.agent_id).revert(checkpoint.position, checkpoint.digest))
+
+    def merge(self, branch: "Graph", *, summary: "Union[str, Callable[[Graph], str], None]" = None) -> "Event":
+        """Takes what came of a branch, a fork of this tree, back in: appends one node with `summary` (a text, or
+        what it returns of the branch), else with the branch's result. Only this text comes over."""
+        text = summary(branch) if callable(summary) else summary
+        return self._made(self._look.merge(branch._look, text or ""))
+
+    def apply(self, event: "Union[Event, dict, str]") -> None:
+        """Makes the change that an event, or its line of JSON, tells of. LookupError: there is no such agent or
+        node; ValueError: it is out of order."""
+        self._look.apply(_line_of(event))
+
+    def fork(self, *, from_node_id: Optional[str] = None, agent_id: Optional[str] = None,
+             keep_anchor: bool = False) -> "Graph":
+        """A copy of the whole tree, at rest, with a graph id of its own; cut before the node, or after it with
+        `keep_anchor`. Also of a run that goes on."""
+        look = self._target(agent_id)
+        if from_node_id is not None and not keep_anchor:
+            from_node_id = _before(look, from_node_id)
+        return Graph._of(look.fork(from_node_id))
+
+    # As data.
+
+    def to_dict(self) -> dict:
+        """The tree as JSON can say it, children nested; `from_dict` makes it again. Inputs of 64 KiB or more stand
+        in a run's blobs, and are named only."""
+        d = json.loads(self._look.line())
+        d.pop("type")
+        return {"parent_agent_id": None, "output_schema": None, **d, "nodes": [n.to_dict() for n in self.nodes],
+                "children": {agent_id: g.to_dict() for agent_id, g in self.children.items()}}
+
+    @classmethod
+    def from_dict(cls, d: dict) -> "Graph":
+        """A tree at rest. Members that are missing are empty. ValueError: it describes none."""
+        return cls._of(_engine.build(_lines(d)))
+
+    def save(self, path: Path) -> pathlib.Path:
+        """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/."""
+        journal = self._journal()
+        if journal is None:
+            self._look.save(os.fspath(path))
+        else:
+            _warn(_engine.export(journal, os.fspath(path)))
+        return pathlib.Path(path)
+
+    @classmethod
+    def load(cls, path: Path) -> "Graph":
+        """The graph of a run, or of a directory that `save` has written, at rest. Of a damaged run what can be read
+        is there, with a warning. FileNotFoundError, ValueError: there is none."""
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no run at {os.fspath(path)}")
+        look, note = _engine.load(os.fspath(path))
+        _warn(note)
+        return cls._of(look)
+
+    def to_html(self, path: Optional[Path] = None) -> str:
+        """The whole tree as an HTML page that needs no other file; with `path` it is also written there."""
+        html = self._look.html(self._journal())
+        if path is not None:
+            pathlib.Path(path).write_text(html, encoding="utf-8", errors="surrogatepass")
+        return html
+
+
+def apply_graph_action(graph: Optional[Graph], event: "Union[Event, dict, str]") -> Graph:
+    """Makes the change of an event, and returns the graph. The first, a `GraphCreated`, makes it of None."""
+    if graph is None:
+        return Graph._of(_engine.build([_line_of(event)]))
+    graph.apply(event)
+    return graph
+
+
+def _warn(note: Optional[str]) -> None:
+    if note:
+        warnings.warn(note, stacklevel=3)
+
+
+def _before(look: Any, node_id: str) -> str:
+    ids = [json.loads(text)["id"] for text in look.nodes(0)]
+    if node_id not in ids:
+        raise KeyError(node_id)
+    if node_id == ids[0]:
+        raise ValueError(f"{node_id} is the first node of its agent, which stays")
+    return ids[ids.index(node_id) - 1]
+
+
+def _line_of(event: Any) -> str:
+    if isinstance(event, str):
+        return event
+    if isinstance(event, dict):
+        return json.dumps(event)
+    if getattr(event, "child", None) or getattr(event, "graph", None):
+        return (getattr(event, "child", None) or event.graph)._look.line()
+    line = {"type": event.type, "graph_id": event.graph_id, "agent_id": event.agent_id}
+    if event.node is not None:
+        line["node"] = node_to_line(event.node)
+    return json.dumps({**line, "subtree": getattr(event, "subtree", False)})
+
+
+def _lines(d: dict) -> List[str]:
+    """The events that make the tree of such a dict."""
+    lines = []
+    todo = [({**d, "agent_id": d.get("agent_id") or "root"}, None)]
+    while todo:
+        g, parent = todo.pop()
+        start = {k: g[k] for k in ("graph_id", "agent_id", "query", "inputs", "model", "output_schema", "call", "part")
+                 if g.get(k) is not None}
+        start.setdefault("inputs", {})
+        if parent is not None:
+            start["parent_agent_id"] = parent
+        lines.append({"type": "graph_created" if parent is None else "add_child", **start})
+        for seq, node in enumerate(g.get("nodes", ())):
+            node = node_to_line(node_from_dict(node))
+            lines.append({"type": "append_node", "agent_id": g["agent_id"],
+                          "node": {**node, "seq": seq, "id": node.get("id") or "n_" + os.urandom(8).hex()}})
+        todo += [(child, g["agent_id"]) for child in reversed(list(g.get("children", {}).values()))]
+    return [json.dumps(line) for line in lines]

@@ -5,6 +5,8 @@ import dataclasses
 import json
 from typing import Any, ClassVar, Dict, List
 
+from .values import to_json
+
 __all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput", "LLMOutput", "LLMUsage",
            "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "node_from_dict"]
 
@@ -29,7 +31,8 @@ class LLMUsage:
 @dataclasses.dataclass
 class Node:
     """One entry. `id`, `agent_id`, `seq` (its position, from 0) and `time_us` (microseconds since 1970) are
-    filled in when it is appended to a graph."""
+    filled in when it is appended to a graph. `call_id` is the number of the model call or of the launch that it
+    is about, 0: none."""
 
     type: ClassVar[str] = "node"
     terminal: ClassVar[bool] = False
@@ -38,6 +41,7 @@ class Node:
     agent_id: str = ""
     seq: int = 0
     time_us: int = 0
+    call_id: int = 0
     metadata: Dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def to_dict(self) -> dict:
@@ -150,8 +154,9 @@ def node_from_dict(d: dict) -> Node:
     kind = _CLASSES.get(d.get("type", ""), Node)
     d = dict(d)
     if "usage" in d or "model" in d and kind is LLMOutput:
-        usage = d.pop("usage", {})
-        d["metadata"] = {**d.get("metadata", {}), "model": d.get("model", ""), "usage": usage}
+        metadata = d.get("metadata", {})
+        usage = d.pop("usage", metadata.get("usage", {}))
+        d["metadata"] = {**metadata, "model": d.get("model", ""), "usage": usage}
     agents = d.pop("agents", None)
     if agents is not None:
         d.setdefault("waiting_on" if kind is SupervisingOutput else "resumed_from", agents)
@@ -161,3 +166,24 @@ def node_from_dict(d: dict) -> Node:
 
 def node_from_json(text: str) -> Node:
     return node_from_dict(json.loads(text))
+
+
+def node_to_line(node: Node) -> dict:
+    """As the engine's lines of JSON have it; `node_from_dict` is the way back."""
+    d = node.to_dict()
+    agents = d.pop("waiting_on", None) or d.pop("resumed_from", None)
+    if agents:
+        d["agents"] = agents
+    metadata = dict(node.metadata)
+    if "usage" in metadata:
+        d["usage"], d["model"] = metadata.pop("usage"), metadata.pop("model", "") or d.get("model", "")
+        d["metadata"] = metadata
+    return {k: v for k, v in d.items() if k != "metadata" or v}
+
+
+def node_for_engine(node: Node) -> dict:
+    """As the functions of the engine take one to be put in: its place and its time are theirs."""
+    d = node_to_line(node)
+    if "metadata" in d:
+        d["metadata"] = to_json(d["metadata"])
+    return {k: v for k, v in d.items() if isinstance(v, str) or k == "agents"}

@@ -1,17 +1,13 @@
 /* Graph: a look at one agent of a tree, which a run or the object `owner` keeps alive. Each look takes the
  * engine's lock, so it is whole also while the run goes on. */
+#include "graph.h"
+
 #include "objects.h"
 #include "text.h"
 
 #include <stdlib.h>
 
 PyObject *graph_type;
-
-struct graph_object {
-    PyObject_HEAD PyObject *owner;
-    rlm_graph *root;
-    char *agent_id;
-};
 
 PyObject *graph_new(PyObject *owner, rlm_graph *root, const char *agent_id)
 {
@@ -42,8 +38,7 @@ static void graph_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* Takes the lock; NULL with an exception (and without the lock) when the agent has been taken out. */
-static rlm_graph *enter(PyObject *object)
+rlm_graph *graph_enter(PyObject *object)
 {
     struct graph_object *self = (struct graph_object *)object;
     if (engine_is_forked()) {
@@ -62,7 +57,7 @@ static rlm_graph *enter(PyObject *object)
 static PyObject *graph_info(PyObject *object, PyObject *none)
 {
     (void)none;
-    rlm_graph *g = enter(object);
+    rlm_graph *g = graph_enter(object);
     if (!g) {
         return NULL;
     }
@@ -87,7 +82,7 @@ static PyObject *graph_nodes(PyObject *object, PyObject *start)
         }
         return NULL;
     }
-    rlm_graph *g = enter(object);
+    rlm_graph *g = graph_enter(object);
     PyObject *list = g ? PyList_New(0) : NULL;
     size_t n = g ? rlm_graph_node_count(g) : 0;
     for (size_t i = (size_t)from; list && i < n; i++) {
@@ -108,7 +103,7 @@ static PyObject *graph_nodes(PyObject *object, PyObject *start)
 static PyObject *graph_children(PyObject *object, PyObject *none)
 {
     (void)none;
-    rlm_graph *g = enter(object);
+    rlm_graph *g = graph_enter(object);
     if (!g) {
         return NULL;
     }
@@ -145,7 +140,7 @@ static PyObject *graph_agent(PyObject *object, PyObject *id)
 static PyObject *graph_state(PyObject *object, PyObject *none)
 {
     (void)none;
-    rlm_graph *g = enter(object);
+    rlm_graph *g = graph_enter(object);
     if (!g) {
         return NULL;
     }
@@ -165,7 +160,7 @@ static PyObject *graph_state(PyObject *object, PyObject *none)
 static PyObject *graph_tree(PyObject *object, PyObject *none)
 {
     (void)none;
-    rlm_graph *g = enter(object);
+    rlm_graph *g = graph_enter(object);
     if (!g) {
         return NULL;
     }
@@ -177,6 +172,42 @@ static PyObject *graph_tree(PyObject *object, PyObject *none)
     return result;
 }
 
+/* What makes the agent, as a line of JSON. */
+static PyObject *graph_line(PyObject *object, PyObject *none)
+{
+    (void)none;
+    rlm_graph *g = graph_enter(object);
+    if (!g) {
+        return NULL;
+    }
+    struct rlm_event event = {
+        .type = rlm_graph_parent(g) ? RLM_EVENT_ADD_CHILD : RLM_EVENT_GRAPH_CREATED,
+        .graph = g,
+    };
+    char *line = rlm_event_json(&event);
+    engine_leave();
+    PyObject *result = line ? text_to_python(line, strlen(line)) : PyErr_NoMemory();
+    free(line);
+    return result;
+}
+
+/* html(journal or None) */
+static PyObject *graph_html(PyObject *object, PyObject *args)
+{
+    const char *journal;
+    char *html = NULL;
+    size_t len = 0;
+    rlm_error *err = NULL;
+    if (!PyArg_ParseTuple(args, "z", &journal) || !graph_enter(object)) {
+        return NULL;
+    }
+    int r = rlm_view_html(((struct graph_object *)object)->root, journal, NULL, &html, &len, &err);
+    engine_leave();
+    PyObject *result = r < 0 ? raise_error(err) : text_to_python(html, len);
+    free(html);
+    return result;
+}
+
 static PyMethodDef methods[] = {
     {"info", graph_info, METH_NOARGS, "What does not change: ids, query, inputs, model, schema."},
     {"state", graph_state, METH_NOARGS, "What changes: counts, answer, reason, usage."},
@@ -184,6 +215,18 @@ static PyMethodDef methods[] = {
     {"children", graph_children, METH_NOARGS, "The children, in order of creation."},
     {"agent", graph_agent, METH_O, "agent(id): anywhere in the tree, or None."},
     {"tree", graph_tree, METH_NOARGS, "The tree as text."},
+    {"line", graph_line, METH_NOARGS, "The event that makes the agent, as JSON."},
+    {"html", graph_html, METH_VARARGS, "html(journal or None): the whole tree as a page."},
+    {"save", graph_save, METH_VARARGS, "save(path): the whole tree as a directory."},
+    {"fork", graph_fork, METH_VARARGS, "fork(node_id or None): a copy, with this node the last."},
+    {"checkpoint", graph_checkpoint, METH_NOARGS, "(position, digest) of the agent's end."},
+    {"inject", graph_inject, METH_VARARGS, "inject(where, node_id or None, node)"},
+    {"remove_node", graph_remove_node, METH_VARARGS, "remove_node(node_id)"},
+    {"remove", graph_remove, METH_NOARGS, "Takes the agent out of the tree."},
+    {"rewind", graph_rewind, METH_VARARGS, "rewind(node_id): it becomes the last."},
+    {"revert", graph_revert, METH_VARARGS, "revert(position, digest)"},
+    {"merge", graph_merge, METH_VARARGS, "merge(branch, summary)"},
+    {"apply", graph_apply, METH_VARARGS, "apply(line): makes the change that an event tells of."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,6 @@
 /* rlmflow._engine: the engine, for the package's own files. */
 #include "answer.h"
+#include "graph.h"
 #include "local.h"
 #include "objects.h"
 #include "text.h"
@@ -73,6 +74,10 @@ static PyMethodDef methods[] = {
     {"interrupt_thread", local_interrupt_thread, METH_VARARGS,
      "interrupt_thread(thread, exception, globals, codes): raises it there, if the thread's innermost "
      "frame with these globals, where it has one, runs one of these codes. Whether it will be raised."},
+    {"load", engine_load, METH_VARARGS, "load(path) -> (Graph, what is missing or None)"},
+    {"build", engine_build, METH_VARARGS, "build(lines of events) -> Graph"},
+    {"export", engine_export, METH_VARARGS, "export(journal, path): a run as a directory."},
+    {"fork_run", engine_fork_run, METH_VARARGS, "fork_run(journal, node, path, query)"},
     {NULL, NULL, 0, NULL},
 };
 
@@ -102,6 +107,7 @@ PyMODINIT_FUNC PyInit__engine(void)
         add_type(module, &model_spec, &model_type) < 0 ||
         add_type(module, &runtime_spec, &runtime_type) < 0 ||
         add_type(module, &graph_spec, &graph_type) < 0 ||
+        add_type(module, &tree_spec, &tree_type) < 0 ||
         add_type(module, &run_spec, &run_type) < 0) {
         Py_XDECREF(module);
         return NULL;

@@ -33,6 +33,32 @@ static int take_text(PyObject *dict, const char *name, PyObject *keep, struct rl
     return r;
 }
 
+static int take_agents(PyObject *dict, PyObject *keep, struct rlm_node *node)
+{
+    PyObject *list = PyDict_GetItemString(dict, "agents");
+    Py_ssize_t n = list ? PyList_Size(list) : 0;
+    PyObject *array =
+        n > 0 ? PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof(char *)) : NULL;
+    if (n <= 0) {
+        return (int)n;
+    }
+    if (!array || PyList_Append(keep, array) < 0) {
+        Py_XDECREF(array);
+        return -1;
+    }
+    Py_DECREF(array); /* `keep` has it */
+    const char **ids = (const char **)(void *)PyBytes_AsString(array);
+    for (Py_ssize_t i = 0; i < n; i++) {
+        PyObject *id = PyList_GetItem(list, i);
+        if (!(ids[i] = PyUnicode_AsUTF8AndSize(id, NULL)) || PyList_Append(keep, id) < 0) {
+            return -1;
+        }
+    }
+    node->agents = ids;
+    node->n_agents = (size_t)n;
+    return 0;
+}
+
 int node_from_python(PyObject *dict, struct node_of_python *ret_node)
 {
     struct node_of_python n = {.keep = PyList_New(0)};
@@ -53,6 +79,9 @@ int node_from_python(PyObject *dict, struct node_of_python *ret_node)
     }
     for (size_t i = 0; r == 0 && i < sizeof texts / sizeof *texts; i++) {
         r = take_text(dict, texts[i].name, n.keep, texts[i].text);
+    }
+    if (r == 0) {
+        r = take_agents(dict, n.keep, &n.node);
     }
     if (r < 0) {
         Py_DECREF(n.keep);

@@ -3,8 +3,8 @@
 
 #include "engine.h"
 
-extern PyType_Spec model_spec, runtime_spec, run_spec, graph_spec;
-extern PyObject *model_type, *runtime_type, *graph_type;
+extern PyType_Spec model_spec, runtime_spec, run_spec, graph_spec, tree_spec;
+extern PyObject *model_type, *runtime_type, *graph_type, *tree_type;
 
 /* What a Model or Runtime stands for; NULL with a TypeError. */
 rlm_model *model_of(PyObject *object);

@@ -75,6 +75,7 @@ static PyObject *run_start(PyObject *object, PyObject *args, PyObject *kwargs)
     int r = -1;
     if (taken) {
         o.sync = sync;
+        o.keep_sessions = true;
         o.restore = (enum rlm_restore_mode)restore;
         o.inputs = taken;
         o.n_inputs = (size_t)PyList_Size(inputs);
@@ -106,6 +107,7 @@ static PyObject *run_resume(PyObject *object, PyObject *args, PyObject *kwargs)
     rlm_error *err = NULL;
     o.cut = cut;
     o.sync = sync;
+    o.keep_sessions = true;
     o.restore = (enum rlm_restore_mode)restore;
     engine_enter();
     int r = rlm_flow_resume(self->flow, &o, &run_events, self, &self->run, &err);
@@ -173,6 +175,57 @@ static PyObject *run_stop(PyObject *object, PyObject *none)
     rlm_run_stop(self->run);
     engine_leave();
     Py_RETURN_NONE;
+}
+
+/* ask(query, hooks): of a run that has ended */
+static PyObject *run_ask(PyObject *object, PyObject *args)
+{
+    struct run_object *self = (struct run_object *)object;
+    PyObject *text, *held;
+    struct rlm_str query;
+    int hooks;
+    if (!PyArg_ParseTuple(args, "Oi", &text, &hooks) || check_begun(self) < 0 ||
+        text_from_python(text, &query, &held) < 0) {
+        return NULL;
+    }
+    rlm_error *err = NULL;
+    int had = self->hooks;
+    engine_enter();
+    self->hooks |= hooks & HOOKS_AT_ANY_TIME;
+    int r = rlm_run_ask(self->run, query, &err);
+    self->hooks = r < 0 ? had : self->hooks;
+    engine_leave();
+    Py_DECREF(held);
+    if (r < 0) {
+        return raise_error(err);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_close_sessions(PyObject *object, PyObject *none)
+{
+    (void)none;
+    struct run_object *self = (struct run_object *)object;
+    if (check_begun(self) < 0) {
+        return NULL;
+    }
+    engine_enter();
+    rlm_run_close_sessions(self->run);
+    engine_leave();
+    Py_RETURN_NONE;
+}
+
+static PyObject *run_has_ended(PyObject *object, PyObject *none)
+{
+    (void)none;
+    struct run_object *self = (struct run_object *)object;
+    if (check_begun(self) < 0) {
+        return NULL;
+    }
+    engine_enter();
+    bool ended = rlm_run_has_ended(self->run);
+    engine_leave();
+    return PyBool_FromLong(ended);
 }
 
 static PyObject *run_terminate(PyObject *object, PyObject *args)
@@ -318,6 +371,9 @@ static PyMethodDef methods[] = {
     {"fileno", run_fileno, METH_NOARGS, "Readable when there are requests to take."},
     {"take", run_take, METH_NOARGS, "The requests that have come."},
     {"stop", run_stop, METH_NOARGS, "Stops it where it is; \"ended\" follows."},
+    {"ask", run_ask, METH_VARARGS, "ask(query, hooks): a run that has ended goes on."},
+    {"close_sessions", run_close_sessions, METH_NOARGS, "Lets go of what it kept at its end."},
+    {"has_ended", run_has_ended, METH_NOARGS, "It has, and is asked nothing more yet."},
     {"terminate", run_terminate, METH_VARARGS, "terminate(agent_id or None): ends an agent."},
     {"is_held", run_is_held, METH_NOARGS, "Every unfinished agent waits for a gate."},
     {"append", run_append, METH_VARARGS,

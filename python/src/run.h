@@ -19,6 +19,8 @@ enum hook {
     HOOK_ALL_EVENTS = 16, /* and of states, pieces of replies and notices */
     HOOK_NEXT_STEP = 32,
     HOOK_MESSAGES = 64,
+    /* Those that a run may get after its beginning. */
+    HOOKS_AT_ANY_TIME = HOOK_EVENTS | HOOK_ALL_EVENTS | HOOK_NEXT_STEP,
 };
 
 /* What a model or tool that Python answers for belongs to. */

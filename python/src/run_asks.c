@@ -119,6 +119,11 @@ on_messages(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str messages_jso
 
 static void on_next_step(void *arg, rlm_gate *gate, rlm_graph *g)
 {
+    struct run_object *self = arg;
+    if (!(self->hooks & HOOK_NEXT_STEP)) {
+        rlm_gate_allow(gate, NULL);
+        return;
+    }
     put_gate(arg, REQUEST_NEXT_STEP, gate, g, no_name, no_name, false);
 }
 
@@ -158,6 +163,6 @@ struct rlm_flow_hooks run_hooks(struct run_object *self)
     hooks.model_call = self->hooks & HOOK_MODEL_CALL ? on_model_call : NULL;
     hooks.host_call = self->hooks & HOOK_HOST_CALL ? on_host_call : NULL;
     hooks.messages = self->hooks & HOOK_MESSAGES ? on_messages : NULL;
-    hooks.next_step = self->hooks & HOOK_NEXT_STEP ? on_next_step : NULL;
+    hooks.next_step = on_next_step;
     return hooks;
 }

@@ -259,6 +259,17 @@ static int make_note(const struct rlm_export *x, char **ret_note, rlm_error **er
     return r;
 }
 
+int rlm_graph_save(const rlm_graph *root, const char *path, rlm_error **err)
+{
+    struct rlm_export x = {.root = root->root};
+    int r = rlm_blobs_open(NULL, &x.blobs, err); /* none: what names one is written as it is */
+    if (r == 0) {
+        r = write_form(&x, RLM_EXPORT_PYTHON, path, err);
+    }
+    rlm_blobs_free(x.blobs);
+    return r;
+}
+
 int rlm_run_export(const char *journal,
                    enum rlm_export_format format,
                    const char *path,
