@@ -260,12 +260,13 @@ class Flow:
 
     def append_node(self, graph: Graph, node: "Node | str") -> Node:
         """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is for
-        `exec_turn` and for a run that is held."""
+        `exec_turn`, for a run that is held, and for a graph at rest."""
         node = UserQuery(content=node) if isinstance(node, str) else node
         if not node.id:
             if graph._drive is None:
-                raise RuntimeError("append_node is for a graph whose run goes on")
-            graph._drive.append(graph.agent_id, node)
+                graph.append(node)
+            else:
+                graph._drive.append(graph.agent_id, node)
         return node
 
     def messages(self, graph: Graph, *, force_final: bool = False) -> list:

@@ -170,7 +170,7 @@ def node_from_json(text: str) -> Node:
 
 def node_to_line(node: Node) -> dict:
     """As the engine's lines of JSON have it; `node_from_dict` is the way back."""
-    d = node.to_dict()
+    d = {**node.to_dict(), "seq": node.seq}
     agents = d.pop("waiting_on", None) or d.pop("resumed_from", None)
     if agents:
         d["agents"] = agents

@@ -95,7 +95,8 @@ PyObject *graph_remove_node(PyObject *object, PyObject *args)
     struct changes c;
     rlm_error *err = NULL;
     rlm_graph *g = PyArg_ParseTuple(args, "s", &node_id) ? begin(object, &c) : NULL;
-    return g ? end(object, &c, rlm_graph_remove_node(g, node_id, &err), err) : NULL;
+    int r = g ? rlm_graph_remove_node(g, node_id, &err) : -1;
+    return g ? end(object, &c, r, err) : NULL;
 }
 
 PyObject *graph_remove(PyObject *object, PyObject *none)
@@ -104,7 +105,8 @@ PyObject *graph_remove(PyObject *object, PyObject *none)
     struct changes c;
     rlm_error *err = NULL;
     rlm_graph *g = begin(object, &c);
-    return g ? end(object, &c, rlm_graph_remove_child(g, &err), err) : NULL;
+    int r = g ? rlm_graph_remove_child(g, &err) : -1;
+    return g ? end(object, &c, r, err) : NULL;
 }
 
 /* ---- going back ------------------------------------------------------------------------------ */
@@ -115,7 +117,8 @@ PyObject *graph_rewind(PyObject *object, PyObject *args)
     struct changes c;
     rlm_error *err = NULL;
     rlm_graph *g = PyArg_ParseTuple(args, "s", &node_id) ? begin(object, &c) : NULL;
-    return g ? end(object, &c, rlm_graph_rewind(g, node_id, &err), err) : NULL;
+    int r = g ? rlm_graph_rewind(g, node_id, &err) : -1;
+    return g ? end(object, &c, r, err) : NULL;
 }
 
 PyObject *graph_checkpoint(PyObject *object, PyObject *none)
@@ -149,7 +152,8 @@ PyObject *graph_revert(PyObject *object, PyObject *args)
     at.position = (size_t)position;
     memcpy(at.digest, digest, strlen(digest));
     rlm_graph *g = begin(object, &c);
-    return g ? end(object, &c, rlm_graph_revert(g, &at, &err), err) : NULL;
+    int r = g ? rlm_graph_revert(g, &at, &err) : -1;
+    return g ? end(object, &c, r, err) : NULL;
 }
 
 /* ---- other trees ----------------------------------------------------------------------------- */
@@ -200,7 +204,8 @@ PyObject *graph_apply(PyObject *object, PyObject *args)
     PyObject *result = NULL;
     if (begin(object, &c)) {
         rlm_graph *root = ((struct graph_object *)object)->root;
-        result = end(object, &c, rlm_graph_apply_json(&root, line, &err), err);
+        int r = rlm_graph_apply_json(&root, line, &err);
+        result = end(object, &c, r, err);
     }
     Py_DECREF(held);
     return result;
