@@ -85,18 +85,16 @@ class Changes:
     def make(self) -> None:
         for name, route in ROUTES.items():
             route.outside = sys.__dict__[name]
-            sys.__dict__[name] = route
         self.sys_class, sys.__class__ = sys.__class__, _RoutedSys
+        sys.__dict__.update(ROUTES)
         self.undo_asyncio = _worker.install_asyncio(current, asyncio)
         self.thread_start, threading.Thread.start = threading.Thread.start, _start_thread
         self.warn, warnings._warn_unawaited_coroutine = warnings._warn_unawaited_coroutine, _note_unawaited
 
     def undo(self) -> None:
+        """A `print()` of another thread may have found a route just now: they go on to lead outside."""
+        sys.__dict__.update((name, route.outside) for name, route in ROUTES.items())
         sys.__class__ = self.sys_class
-        for name, route in ROUTES.items():
-            if sys.__dict__[name] is route:
-                sys.__dict__[name] = route.outside
-            route.outside = None
         self.undo_asyncio()
         threading.Thread.start = self.thread_start
         warnings._warn_unawaited_coroutine = self.warn

@@ -162,6 +162,17 @@ def test_other_threads_print_where_they_did_while_sessions_live(capsys):
     assert capsys.readouterr().out == "from the client\n" and ours.getvalue() == "into ours slept\n"
 
 
+def test_a_print_that_finds_a_route_while_it_is_taken_away_arrives(capsys):
+    from rlmflow._local_changes import CHANGES
+
+    CHANGES.hold()
+    found_by_print = sys.__dict__["stdout"]
+    assert sys.stdout is not found_by_print
+    CHANGES.release()
+    print("late", file=found_by_print)
+    assert capsys.readouterr().out == "late\n"
+
+
 def test_input_is_empty():
     answer, _ = run("import sys\ntry:\n    input('? ')\nexcept EOFError:\n    done(repr(sys.stdin.read()))")
     assert answer == "''"
