@@ -6,9 +6,9 @@ from .agent_code import calls_agent
 from .reports import show_loop_error
 
 
-def install_asyncio(find_session, asyncio):
-    """Loops of sessions make host calls when they have nothing else to do; `run` nests. Returns what
-    undoes it. `find_session()` is the session that the calling thread belongs to, or None."""
+def changes_of_asyncio(find_session, asyncio):
+    """(make, undo): what has loops of sessions make host calls when they have nothing else to do,
+    and `run` nest. `find_session()` is the session that the calling thread belongs to, or None."""
     import contextvars
     import functools
     import selectors
@@ -56,7 +56,7 @@ def install_asyncio(find_session, asyncio):
                 session.stop_reading()
 
     loop_class = asyncio.selector_events.BaseSelectorEventLoop
-    original_init = loop_class.__init__
+    original_init = original_run = None
 
     def init(self, selector=None):
         session = find_session()
@@ -65,10 +65,7 @@ def install_asyncio(find_session, asyncio):
         original_init(self, HostSelector(session) if selector is None else selector)
         self.set_exception_handler(show_loop_error)
 
-    loop_class.__init__ = init
-    original_run = asyncio.run
-
-    @functools.wraps(original_run)
+    @functools.wraps(asyncio.run)
     @calls_agent
     def run(main, **options):
         session = find_session()
@@ -99,10 +96,15 @@ def install_asyncio(find_session, asyncio):
             raise error
         return value
 
-    asyncio.run = asyncio.runners.run = run
+    def make():
+        nonlocal original_init, original_run
+        original_init, original_run = loop_class.__init__, asyncio.run
+        loop_class.__init__ = init
+        asyncio.run = asyncio.runners.run = run
 
     def undo():
         loop_class.__init__ = original_init
-        asyncio.run = asyncio.runners.run = original_run
+        if asyncio.run is run:
+            asyncio.run = asyncio.runners.run = original_run
 
-    return undo
+    return make, undo

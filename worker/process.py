@@ -11,7 +11,7 @@ from os import _exit
 from .descriptors import move_high
 from .imports import Imports
 from .interrupts import SIGNAL, install_signals
-from .loops import install_asyncio
+from .loops import changes_of_asyncio
 from .monitor import Monitor
 from .names import KEEP
 from .opening import open_session, run_cells
@@ -91,7 +91,7 @@ class Process:
         when = self.imports.when
         seed = session.opened.get("seed", "")
         when("random", lambda random: random.seed(seed))
-        when("asyncio", lambda asyncio: install_asyncio(lambda: session, asyncio))
+        when("asyncio", lambda asyncio: changes_of_asyncio(lambda: session, asyncio)[0]())
         when("threading", show_thread_errors)
 
     def run(self, session, preload):

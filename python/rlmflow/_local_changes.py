@@ -69,6 +69,7 @@ class Changes:
     def __init__(self) -> None:
         self.lock = _thread.allocate_lock()
         self.users = 0
+        self.make_in_asyncio, self.undo_in_asyncio = _worker.changes_of_asyncio(current, asyncio)
 
     def hold(self) -> None:
         with self.lock:
@@ -87,7 +88,7 @@ class Changes:
             route.outside = sys.__dict__[name]
         self.sys_class, sys.__class__ = sys.__class__, _RoutedSys
         sys.__dict__.update(ROUTES)
-        self.undo_asyncio = _worker.install_asyncio(current, asyncio)
+        self.make_in_asyncio()
         self.thread_start, threading.Thread.start = threading.Thread.start, _start_thread
         self.warn, warnings._warn_unawaited_coroutine = warnings._warn_unawaited_coroutine, _note_unawaited
 
@@ -95,8 +96,9 @@ class Changes:
         """A `print()` of another thread may have found a route just now: they go on to lead outside."""
         sys.__dict__.update((name, route.outside) for name, route in ROUTES.items())
         sys.__class__ = self.sys_class
-        self.undo_asyncio()
-        threading.Thread.start = self.thread_start
+        self.undo_in_asyncio()
+        if threading.Thread.start is _start_thread:
+            threading.Thread.start = self.thread_start
         warnings._warn_unawaited_coroutine = self.warn
 
 
