@@ -4,6 +4,7 @@ import contextlib
 import gc
 import io
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -32,11 +33,11 @@ class Scripted:
             return self.replies[word].pop(0)
 
 
-def run(*cells, runtime=None, inputs=None, **options):
+def run(*cells, runtime=None, inputs=None, journal=None, **options):
     """Runs an agent through these cells; the answer and what its model read after each."""
     client = Scripted(task=cells)
     flow = rlmflow.Flow(client, runtime=runtime or rlmflow.LocalRuntime(), **options)
-    return flow.run("task", inputs=inputs), client.read["task"][1:]
+    return flow.run("task", inputs=inputs, journal=journal), client.read["task"][1:]
 
 
 def eventually(condition, seconds=20):
@@ -229,6 +230,52 @@ def test_a_forked_child_of_a_cell_leaves_the_session_alone():
             "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))")
     _, (first,) = run(code, "done('x')")
     assert first.startswith("7\n")
+
+
+def test_a_fork_of_the_program_meets_its_own_streams():
+    codes = []
+
+    class Client:
+        turns = 0
+
+        def chat(self, messages):
+            self.turns += 1
+            if self.turns == 2:
+                mine, pid = sys.stdout, os.fork()
+                if pid == 0:
+                    os._exit(7 if sys.__dict__["stdout"] is mine and type(sys) is type(os) else 1)
+                codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            return block("print(1)" if self.turns == 1 else "done('x')")
+
+    assert rlmflow.Flow(Client(), runtime=rlmflow.LocalRuntime()).run("q") == "x"
+    assert codes == [7]
+
+
+def test_a_process_ends_although_a_cell_does_not():
+    program = ("import sys; sys.path.insert(0, %r)\nimport rlmflow\nreplies = ['import time; time.sleep(600)', 'done(1)']\n"
+               "class Client:\n    def chat(self, messages): return '```\\n%%s\\n```' %% replies.pop(0)\n"
+               "runtime = rlmflow.LocalRuntime(exec_timeout=0.05)\n"
+               "print(rlmflow.Flow(Client(), runtime=runtime).run('q'), runtime.abandoned)"
+               % os.path.dirname(os.path.dirname(rlmflow.__file__)))
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1 ['root']\n", "")
+
+
+def test_a_run_is_replayed_with_its_cells_in_this_process(tmp_path):
+    run("print(1)", "x = 2", "done(str(x))", runtime=rlmflow.LocalRuntime(), journal=tmp_path / "run.rlm")
+    report = rlmflow.Flow(Scripted(), runtime=rlmflow.LocalRuntime()).replay(tmp_path / "run.rlm", execute=True)
+    assert (report.cells_run, report.outputs_differ, report.diverged) == (3, 0, False)
+
+
+def test_a_run_inside_of_a_session_has_sessions_of_its_own():
+    inner = rlmflow.Flow(Scripted(inner=["print('inside')\ndone('inner')"]), runtime=rlmflow.LocalRuntime())
+
+    def ask():
+        """Runs another agent."""
+        return inner.run("inner")
+
+    answer, (first,) = run("print('before')\na = ask()\nprint('after')", "done(a)", tools=[ask])
+    assert answer == "inner" and first.startswith("before\nafter\n")
 
 
 # ---- tools, directories
