@@ -5,7 +5,7 @@ import asyncio
 import json
 import os
 import weakref
-from typing import Any, AsyncIterator, Callable, Dict, Optional, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Optional, Union
 
 from . import _engine
 from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
@@ -89,8 +89,8 @@ class Flow:
     def run(self, query: Optional[str] = None, *, graph: Optional[Graph] = None, inputs: Optional[dict] = None,
             output_schema: Optional[Schema] = None, journal: Path = None, sync: bool = False) -> str:
         """The answer to `query`. See `arun`."""
-        return asyncio.run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
-                                     journal=journal, sync=sync))
+        return _run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
+                              journal=journal, sync=sync))
 
     async def arun(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
                    inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Path = None,
@@ -127,7 +127,7 @@ class Flow:
     def resume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
                sync: bool = False) -> str:
         """The answer of a run that was stopped or killed. See `aresume`."""
-        return asyncio.run(self.aresume(journal, query=query, restore=restore, cut=cut, sync=sync))
+        return _run(self.aresume(journal, query=query, restore=restore, cut=cut, sync=sync))
 
     async def aresume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
                       sync: bool = False) -> str:
@@ -143,7 +143,7 @@ class Flow:
 
     def replay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
         """Runs the recorded run at `journal` again, without a model, a tool or a file. See `areplay`."""
-        return asyncio.run(self.areplay(journal, execute=execute))
+        return _run(self.areplay(journal, execute=execute))
 
     async def areplay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
         """Runs the recorded run again and compares each step; `exec_turn` is passed with `replay=True`. `execute`:
@@ -334,6 +334,13 @@ class Flow:
                   "request_timeout_ms": self.llm_request_timeout and round(self.llm_request_timeout * 1000),
                   "max_live": self.max_live, "max_agents": self.max_agents}
         return {k: v for k, v in limits.items() if v is not None}
+
+
+def _run(coroutine: Coroutine) -> Any:
+    try:
+        return asyncio.run(coroutine)
+    except RunEnded as e:
+        raise e.with_traceback(None)  # asyncio's frames hold the task, and that holds the error with its graph
 
 
 def _answer_of(drive: Drive, graph: Optional[Graph]) -> str:

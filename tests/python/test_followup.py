@@ -114,3 +114,16 @@ def test_a_resumed_run_is_asked_more(runtime, tmp_path):
     graph = e.value.graph
     graph._drive.clients[0].client.replies.append(TWO[1])
     assert graph._drive.flow.run("and more", graph=graph) == "42"
+
+
+def test_a_session_goes_with_the_error_of_its_run(runtime):
+    flow = rlmflow.Flow(Replies(block("x = 1")), runtime=runtime, max_iters=1)
+    gc.disable()
+    try:
+        with pytest.raises(rlmflow.RunEnded) as e:
+            flow.run("q")
+        assert len(flow._drives) == 1 and e.value.graph.nodes[-1].reason == "max_iters"
+        del e
+        assert len(flow._drives) == 0
+    finally:
+        gc.enable()
