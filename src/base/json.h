@@ -48,6 +48,8 @@ enum { RLM_JSON_MAX_DEPTH = 256 };
  * RLM_E_NOMEM (also when the arena is full). Does not recurse. Beside the arena it takes memory in
  * proportion to the text while it runs. */
 int rlm_json_parse(rlm_arena *a, rlm_str text, const rlm_json **ret_value, rlm_error **err);
+/* The same value in another arena, its strings too. RLM_E_NOMEM (also when the arena is full). */
+int rlm_json_copy(rlm_arena *a, const rlm_json *value, const rlm_json **ret_value, rlm_error **err);
 
 /* NULL when `object` is NULL, no object, or has no such member. */
 const rlm_json *rlm_json_get(const rlm_json *object, const char *key);

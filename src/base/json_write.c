@@ -1,7 +1,10 @@
 #include "base/alloc.h"
+#include "base/error.h"
 #include "base/json.h"
 #include "base/json_scan.h"
 #include "base/utf8.h"
+
+enum { COPY_MAX_BYTES = 1 << 30 };
 
 static inline bool is_high(int32_t c)
 {
@@ -269,4 +272,13 @@ void rlm_json_canonical(struct rlm_buf *out, const rlm_json *value)
 {
     struct rlm_json_writer w = {.buf = out};
     put_tree(&w, value, true);
+}
+
+int rlm_json_copy(rlm_arena *a, const rlm_json *value, const rlm_json **ret_value, rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(COPY_MAX_BYTES);
+    struct rlm_json_writer w = {.buf = &text};
+    rlm_json_put(&w, value);
+    rlm_str copy = text.status < 0 ? RLM_STR_NONE : rlm_arena_copy(a, rlm_buf_str(&text));
+    return copy.ptr ? rlm_json_parse(a, copy, ret_value, err) : rlm_error_nomem(err);
 }

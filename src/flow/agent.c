@@ -59,6 +59,7 @@ void rlm_agent_free(struct rlm_agent *agent)
     rlm_past_agent_free(agent->past);
     free(agent->calls.items);
     free(agent->results.items);
+    free(agent->held.items);
     free(agent);
 }
 
@@ -156,6 +157,7 @@ void rlm_agent_drop(struct rlm_agent *agent)
     }
     agent->cell_open = agent->cell_unsent = false;
     agent->interrupted = agent->again = NULL;
+    rlm_replay_forget_held(agent);
     rlm_restore_free(rlm_steal(&agent->restore));
     rlm_agent_release_slot(agent);
 }
@@ -193,6 +195,9 @@ void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
         rlm_agent_set_state(agent, RLM_AGENT_READY); /* it was asked more */
         rlm_run_schedule(agent);
         return;
+    }
+    if (agent->run->replay) {
+        rlm_replay_wake_above(agent);
     }
     if (agent->part) {
         rlm_launch_child_ended(agent);

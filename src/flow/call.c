@@ -38,6 +38,20 @@ struct rlm_call *rlm_call_new(struct rlm_agent *agent,
     return call;
 }
 
+int rlm_host_call_copy(rlm_arena *arena,
+                       const struct rlm_host_call *call,
+                       struct rlm_host_call *ret_copy,
+                       rlm_error **err)
+{
+    struct rlm_host_call copy = {.id = call->id, .name = rlm_arena_copy(arena, call->name)};
+    int r =
+        copy.name.ptr ? rlm_json_copy(arena, call->args, &copy.args, err) : rlm_error_nomem(err);
+    if (r == 0 && (r = rlm_json_copy(arena, call->kwargs, &copy.kwargs, err)) == 0) {
+        *ret_copy = copy;
+    }
+    return r;
+}
+
 struct rlm_call *rlm_call_find(const struct rlm_agent *agent, int64_t id)
 {
     for (size_t i = 0; i < agent->calls.len; i++) {
@@ -102,8 +116,10 @@ void rlm_calls_forget_results(struct rlm_agent *agent, size_t n)
         result_free(&agent->results.items[i]);
     }
     agent->results.len -= n;
-    memmove(agent->results.items, agent->results.items + n,
-            agent->results.len * sizeof *agent->results.items);
+    if (agent->results.len) {
+        memmove(agent->results.items, agent->results.items + n,
+                agent->results.len * sizeof *agent->results.items);
+    }
 }
 
 static void results_clear(struct rlm_agent *agent)

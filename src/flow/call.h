@@ -60,6 +60,11 @@ struct rlm_call *rlm_call_new(struct rlm_agent *agent,
                               const struct rlm_host_call *from,
                               enum rlm_call_kind kind,
                               size_t n_parts);
+/* The call as it was made, kept in the arena. */
+int rlm_host_call_copy(rlm_arena *arena,
+                       const struct rlm_host_call *call,
+                       struct rlm_host_call *ret_copy,
+                       rlm_error **err);
 /* The open call of that id, or NULL. */
 struct rlm_call *rlm_call_find(const struct rlm_agent *agent, int64_t id);
 /* Takes it out of the table, without an answer. */

@@ -141,6 +141,8 @@ static void session_suspended(void *arg, const struct rlm_host_call *calls, size
     struct rlm_agent *agent = arg;
     if (agent->session && agent->restore) {
         rlm_restore_suspended(agent, calls, n_calls);
+    } else if (agent->session && agent->run->replay) {
+        rlm_replay_session_suspended(agent, calls, n_calls);
     } else if (agent->session) {
         rlm_calls_begin(agent, calls, n_calls);
     }
@@ -151,6 +153,8 @@ static void session_given_up(void *arg, const int64_t *ids, size_t n_ids)
     struct rlm_agent *agent = arg;
     if (agent->session && agent->restore) {
         rlm_restore_given_up(agent, ids, n_ids);
+    } else if (agent->session && agent->run->replay) {
+        rlm_replay_session_given_up(agent, ids, n_ids);
     } else if (agent->session) {
         rlm_calls_give_up(agent, ids, n_ids);
     }
@@ -164,11 +168,15 @@ static void session_finished(void *arg, const struct rlm_cell_finished *how)
     }
     if (agent->restore) {
         rlm_restore_finished(agent, how);
-        return;
+    } else if (agent->run->replay) {
+        rlm_replay_session_finished(agent, how);
+    } else {
+        rlm_agent_end_cell(agent, how);
     }
-    if (agent->run->replay && !rlm_replay_cell_ended(agent)) {
-        return;
-    }
+}
+
+void rlm_agent_end_cell(struct rlm_agent *agent, const struct rlm_cell_finished *how)
+{
     agent->cell_open = false;
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
@@ -218,6 +226,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
     }
     agent->cell_open = agent->cell_unsent = false;
     agent->again = NULL;
+    rlm_replay_forget_held(agent);
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
         rlm_agent_finish_answered(agent, how->output);

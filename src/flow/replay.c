@@ -21,6 +21,7 @@ struct rlm_past *rlm_replay_past(const rlm_run *run, const rlm_graph *g)
 void rlm_replay_free(struct rlm_replay *r)
 {
     if (r) {
+        rlm_timer_free(r->patience);
         rlm_past_free(r->past);
         rlm_buf_deinit(&r->recorded);
         rlm_buf_deinit(&r->replayed);
@@ -67,7 +68,8 @@ int rlm_flow_replay(rlm_flow *flow,
     if (r < 0) {
         return r;
     }
-    if (!RLM_NEW(run->replay) || asprintf(&blobs, "%s/blobs", options->journal) < 0) {
+    if (!RLM_NEW(run->replay) || asprintf(&blobs, "%s/blobs", options->journal) < 0 ||
+        !(run->replay->patience = rlm_timer_new(run->loop, rlm_replay_patience_is_over, run))) {
         r = rlm_error_nomem(err);
     } else {
         run->replay->execute = options->execute;
@@ -112,7 +114,7 @@ const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent)
     return recorded && at < recorded->nodes.len ? recorded->nodes.items[at] : NULL;
 }
 
-static void wake_above(struct rlm_agent *agent)
+void rlm_replay_wake_above(struct rlm_agent *agent)
 {
     for (struct rlm_agent *above = agent->parent; above; above = above->parent) {
         rlm_run_schedule(above);
@@ -122,23 +124,10 @@ static void wake_above(struct rlm_agent *agent)
 void rlm_replay_park(struct rlm_agent *agent)
 {
     agent->parked = true;
+    rlm_agent_release_slot(agent); /* others may need it */
     rlm_agent_set_state(agent, RLM_AGENT_WAITING);
-    wake_above(agent);
+    rlm_replay_wake_above(agent);
     rlm_run_poke(agent->run);
-}
-
-/* A recording that was stopped ends where every agent has come to the end of what there is. */
-void rlm_replay_look_for_end(rlm_run *run)
-{
-    size_t pos = 0;
-    void *value;
-    while (rlm_map_next(&run->agents, &pos, NULL, &value)) {
-        const struct rlm_agent *agent = value;
-        if (!rlm_agent_finished(agent) && !agent->parked && rlm_replay_next(agent)) {
-            return;
-        }
-    }
-    rlm_run_halt(run, "end of the recording");
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -186,9 +175,10 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
 
 /* ---- what came from outside ------------------------------------------------------------------ */
 
-/* `resumed`: limits may have become lower than what was done already. */
-static bool is_from_outside(const struct rlm_node *node, bool resumed)
+bool rlm_replay_is_from_outside(const rlm_run *run, const struct rlm_node *node)
 {
+    /* Limits may have become lower than what was done already. */
+    bool resumed = run->replay->past->drives.len > 1;
     static const char *const errors[] = {"interrupted", "session_lost"};
     static const char *const reasons[] = {"time", "terminated", "failed", "budget", "cost"};
     for (size_t i = 0; node->type == RLM_ERROR_OUTPUT && i < 2; i++) {
@@ -241,7 +231,8 @@ static bool take_end(struct rlm_agent *agent, const struct rlm_node *was)
     }
     if (!ends_by_itself(agent, was->reason)) {
         agent->parked = true;
-        wake_above(agent);
+        rlm_agent_release_slot(agent);
+        rlm_replay_wake_above(agent);
         return true;
     }
     agent->parked = false;
@@ -266,6 +257,9 @@ static void take_limits(struct rlm_agent *agent)
 bool rlm_replay_step(struct rlm_agent *agent)
 {
     take_limits(agent);
+    if (rlm_replay_take_held(agent)) {
+        return true;
+    }
     if (agent->parked) {
         const struct rlm_node *was = rlm_replay_next(agent);
         return !was || take_end(agent, was);
@@ -278,8 +272,7 @@ bool rlm_replay_step(struct rlm_agent *agent)
         return true;
     }
     const struct rlm_node *was = rlm_replay_next(agent);
-    if (agent->cell_open || !was ||
-        !is_from_outside(was, agent->run->replay->past->drives.len > 1)) {
+    if (agent->cell_open || !was || !rlm_replay_is_from_outside(agent->run, was)) {
         return false;
     }
     if (rlm_node_is_by_program(was) && rlm_graph_current(agent->graph)->type == RLM_LLM_OUTPUT) {

@@ -20,6 +20,9 @@ struct rlm_replay {
     struct rlm_replay_report report;
     struct rlm_buf recorded, replayed, what; /* of the first difference */
     struct rlm_buf agent_id;
+    rlm_timer *patience; /* while nothing goes on but cells that wait */
+    size_t deliveries;   /* made, of all agents */
+    size_t progress;     /* steps, calls and deliveries when it was set */
 };
 
 /* ---- replay.c: the run, its turns, and what came from outside ---- */
@@ -34,8 +37,10 @@ const struct rlm_node *rlm_replay_next(const struct rlm_agent *agent);
 void rlm_replay_park(struct rlm_agent *agent);
 /* Whether all agents below have come to where an end from outside stands. */
 bool rlm_replay_below_is_parked(const struct rlm_agent *agent);
-/* To be called when no agent is ready: a recording that was stopped has come to its end. */
-void rlm_replay_look_for_end(rlm_run *run);
+/* Wakes those above an agent that was parked, or has ended: they may wait for it. */
+void rlm_replay_wake_above(struct rlm_agent *agent);
+/* Whether the recording has this node from a limit, a person or the program; it is taken as it is. */
+bool rlm_replay_is_from_outside(const rlm_run *run, const struct rlm_node *node);
 /* What came from outside, and the cell that is taken from the record. True: there is no other step. */
 bool rlm_replay_step(struct rlm_agent *agent);
 /* Instead of asking the model. */
@@ -59,6 +64,28 @@ void rlm_replay_take_note(struct rlm_agent *agent);
 /* A cell that ran again has ended: it must have made all calls that were answered in the recording. False:
  * the run is over. */
 bool rlm_replay_cell_ended(struct rlm_agent *agent);
+/* The first call of the first `n` deliveries that has not been made again, or NULL. */
+const struct rlm_past_call *rlm_replay_unmade(const struct rlm_past_cell *cell, size_t n);
+
+/* ---- replay_hold.c: what ends sub-agents waits for them ---- */
+/* The events of a session whose cell runs again. */
+void rlm_replay_session_suspended(struct rlm_agent *agent,
+                                  const struct rlm_host_call *calls,
+                                  size_t n_calls);
+void rlm_replay_session_given_up(struct rlm_agent *agent, const int64_t *ids, size_t n_ids);
+void rlm_replay_session_finished(struct rlm_agent *agent, const struct rlm_cell_finished *how);
+/* Takes in what had to wait and need not any more. True: there is no other step. */
+bool rlm_replay_take_held(struct rlm_agent *agent);
+void rlm_replay_forget_held(struct rlm_agent *agent);
+/* The same for a cell that is taken from the record, before it makes its next call. False: it waits. */
+bool rlm_replay_may_call(struct rlm_agent *agent, const struct rlm_past_call *next);
+
+/* ---- replay_wait.c: nobody waits for ever ---- */
+/* To be called when no agent is ready: a recording that was stopped has come to its end, or nothing can
+ * follow that is like it. */
+void rlm_replay_look_for_end(rlm_run *run);
+/* For `patience`; `arg` is the run. */
+void rlm_replay_patience_is_over(void *arg);
 
 /* ---- replay_check.c: comparing ---- */
 /* A difference: the first one ends the replay. */
@@ -66,6 +93,10 @@ void rlm_replay_diverge(struct rlm_agent *agent,
                         const char *what,
                         rlm_str recorded,
                         rlm_str replayed);
+/* A host call of the recording that is not made here. */
+void rlm_replay_diverge_by_call(struct rlm_agent *agent, const struct rlm_past_call *call);
+/* Records that are each good, and cannot all be true. */
+void rlm_replay_contradict(struct rlm_agent *agent);
 /* After a node was appended: compares it. False: the run is over. */
 bool rlm_replay_check(struct rlm_agent *agent, const struct rlm_node *node);
 /* A child as it was made: its task must be the recorded one. */

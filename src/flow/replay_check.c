@@ -112,6 +112,23 @@ bool rlm_replay_child(struct rlm_agent *child)
 
 /* ---- cells and calls ------------------------------------------------------------------------- */
 
+void rlm_replay_diverge_by_call(struct rlm_agent *agent, const struct rlm_past_call *call)
+{
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
+    rlm_buf_add_str(&text, call->name);
+    rlm_buf_add_str(&text, call->args_json);
+    rlm_buf_add_str(&text, call->kwargs_json);
+    rlm_replay_diverge(agent, "a host call that was made, and is not", rlm_buf_str(&text),
+                       RLM_STR(""));
+}
+
+void rlm_replay_contradict(struct rlm_agent *agent)
+{
+    rlm_replay_diverge(agent,
+                       "the recording: its records contradict each other, and nothing can follow",
+                       RLM_STR(""), RLM_STR(""));
+}
+
 /* Whether two JSON texts are the same value. */
 static bool is_same_value(rlm_str a, rlm_str b)
 {

@@ -258,27 +258,14 @@ static bool
 hold(struct rlm_agent *agent, const struct rlm_host_call *call, struct rlm_past_call *was)
 {
     struct rlm_restore *restore = agent->restore;
-    rlm_auto_buf struct rlm_buf args = RLM_BUF(ARGUMENTS_MAX);
-    rlm_auto_buf struct rlm_buf kwargs = RLM_BUF(ARGUMENTS_MAX);
-    struct rlm_json_writer a = {.buf = &args}, k = {.buf = &kwargs};
-    rlm_json_put(&a, call->args);
-    rlm_json_put(&k, call->kwargs);
     struct held_call *slot = rlm_vec_push(&restore->held);
     rlm_error *err = NULL;
-    int r = !slot ? rlm_error_nomem(&err) : rlm_buf_check(&args, &err);
+    int r =
+        slot ? rlm_host_call_copy(restore->arena, call, &slot->call, &err) : rlm_error_nomem(&err);
     if (r == 0) {
         slot->was = was;
         if (was) {
             was->made_as = call->id;
-        }
-        slot->call.id = call->id;
-        slot->call.name = rlm_arena_copy(restore->arena, call->name);
-        rlm_str args_json = rlm_arena_copy(restore->arena, rlm_buf_str(&args));
-        rlm_str kwargs_json = rlm_arena_copy(restore->arena, rlm_buf_str(&kwargs));
-        if (!slot->call.name.ptr || !args_json.ptr || !kwargs_json.ptr) {
-            r = rlm_error_nomem(&err);
-        } else if ((r = rlm_json_parse(restore->arena, args_json, &slot->call.args, &err)) == 0) {
-            r = rlm_json_parse(restore->arena, kwargs_json, &slot->call.kwargs, &err);
         }
     }
     if (r < 0) {

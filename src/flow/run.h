@@ -62,6 +62,7 @@ struct rlm_past_cell;
 struct rlm_past_call;
 struct rlm_restore;
 struct rlm_replay;
+struct rlm_held;
 
 enum rlm_slot { RLM_SLOT_NONE, RLM_SLOT_QUEUED, RLM_SLOT_HELD };
 
@@ -111,6 +112,7 @@ struct rlm_agent {
     bool from_record; /* its calls and output are taken from the record */
     bool parked;      /* at the end of the record, or at an end that its parent will bring */
     size_t calls_made, deliveries_made; /* of the cell */
+    RLM_VEC(struct rlm_held *) held; /* of its session, to be taken in later: see replay_hold.c */
     size_t turn_checked;      /* the reply, counted from 1, whose code exec_turn has looked at */
     int64_t recorded_session; /* that the session stands for; 0: none yet */
 
@@ -280,6 +282,8 @@ bool rlm_node_is_by_program(const struct rlm_node *node);
 void rlm_agent_prepare(struct rlm_agent *agent);
 /* Runs the code of the last reply as soon as there is a slot and a session. */
 void rlm_agent_run_code(struct rlm_agent *agent);
+/* The cell under way has ended so: gives up its open calls, and shows the model what came out. */
+void rlm_agent_end_cell(struct rlm_agent *agent, const struct rlm_cell_finished *how);
 /* After a resume: takes up what was under way when the run was stopped. True: there is no other step. */
 bool rlm_agent_goes_on(struct rlm_agent *agent);
 /* With `sync`: sends the cell; its record is on disk. */
