@@ -191,8 +191,8 @@ class Flow:
             else:
                 drive.detach()
 
-    def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict], output_schema: Optional[Schema],
-                 journal: Path, sync: bool, hooks: int = 0) -> Drive:
+    def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict],
+                 output_schema: Optional[Schema], journal: Path, sync: bool, hooks: int = 0) -> Drive:
         """The drive of a graph that is held or asked more, or of a new run."""
         if graph is not None and graph._drive is not None:
             return self._go_on(query, graph, (inputs, output_schema, journal), hooks)

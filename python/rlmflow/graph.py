@@ -190,18 +190,23 @@ class Graph:
         return event_from_dict(json.loads(lines[0]), self) if lines else None
 
     def inject(self, node: "Union[Node, str]", *, at: "Union[Node, str, None]" = None, mode: str = "after",
-               agent_id: Optional[str] = None) -> "Event":
+               agent_id: Optional[str] = None, truncate: str = "none") -> "Event":
         """Puts a node after or before the node `at` (or its id), or in its place (`mode` "replace"); without `at`
         after the last, before the first. A str becomes a `UserQuery`. After a done_output only a user_query can
-        stand. KeyError: there is no such node; ValueError: it cannot stand there."""
+        stand. `truncate`: "descendants" takes out what then follows it, as `rewind` does. KeyError: there is no such
+        node; ValueError: it cannot stand there."""
         if mode not in _WHERE:
             raise ValueError(f"mode={mode!r} is none of {', '.join(_WHERE)}")
+        if truncate not in ("none", "descendants"):
+            raise ValueError(f"truncate={truncate!r} is none of none, descendants")
         if isinstance(at, Node):
             at, agent_id = at.id, agent_id or at.agent_id or None
         node = UserQuery(content=node) if isinstance(node, str) else node
         event = self._made(self._target(agent_id).inject(_WHERE[mode], at, node_for_engine(node)))
         made = event.node
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
+        if truncate == "descendants":
+            self._target(agent_id).rewind(node.id)
         return event
 
     def append(self, node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
@@ -212,9 +217,10 @@ class Graph:
         """Puts a node in front."""
         return self.inject(node, mode="before", agent_id=agent_id)
 
-    def replace(self, at: "Union[Node, str]", node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
+    def replace(self, at: "Union[Node, str]", node: "Union[Node, str]", *, agent_id: Optional[str] = None,
+                truncate: str = "none") -> "Event":
         """Puts a node in the place of another."""
-        return self.inject(node, at=at, mode="replace", agent_id=agent_id)
+        return self.inject(node, at=at, mode="replace", agent_id=agent_id, truncate=truncate)
 
     def remove_node(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
         """Takes one node out; children that it launched stay."""

@@ -149,6 +149,17 @@ def test_rewinding_takes_the_children_along(family):
         copy.rewind(supervising.id)
 
 
+def test_what_follows_an_injected_node_may_go_with_its_children(family):
+    copy = family.fork()
+    action = next(n for n in copy.nodes if n.type == "exec_action")
+    copy.inject(rlmflow.ErrorOutput(content="not like this", error="rejected"), at=action, truncate="descendants")
+    assert types(copy) == ["user_query", "llm_output", "exec_action", "error_output"] and copy.children == {}
+    copy.replace(copy.nodes[1], "instead", truncate="descendants")
+    assert [n.content for n in copy.nodes] == ["root task", "instead"]
+    with pytest.raises(ValueError, match="truncate='all'"):
+        copy.inject("x", truncate="all")
+
+
 def test_rewinding_a_child_takes_its_parent_back(family):
     copy = family.fork()
     copy.rewind(copy["root.two"].nodes[1].id, agent_id="root.two")
