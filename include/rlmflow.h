@@ -570,6 +570,9 @@ RLM_API int rlm_runtime_new_custom(rlm_loop *loop,
                                    const struct rlm_backend_options *options,
                                    rlm_runtime **ret_runtime,
                                    rlm_error **err);
+/* What the program keeps with it; NULL until it is set. */
+RLM_API void rlm_backend_set_data(rlm_backend *backend, void *data);
+RLM_API void *rlm_backend_data(const rlm_backend *backend);
 RLM_API void rlm_backend_opened(rlm_backend *backend, uint64_t step);
 /* {"output", "omitted", "error", "clock", "notes", "bound", "unbound"}; none but "output" need be there. */
 RLM_API void

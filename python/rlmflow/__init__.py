@@ -16,6 +16,7 @@ from .prompts import *  # noqa: F401,F403
 from .replay import *  # noqa: F401,F403
 from .runtimes import *  # noqa: F401,F403
 from .schema import *  # noqa: F401,F403
+from .sessions import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
 
 __version__ = _engine.version()

@@ -9,11 +9,12 @@ from typing import Any, Dict, Optional
 
 from . import _engine
 from ._asking import is_async_reply, text_of, text_of_async
+from ._backends import Backends
 from ._pool import Pool
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import from_json, to_json
+from .values import describe, from_json, to_json
 
 HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS = 1, 2, 4, 8
 HOOK_ALL_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 16, 32, 64
@@ -24,11 +25,6 @@ TURNS_END_S = 10
 E_TIMEOUT, E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -11, -13, -15, -16, -2
 _RETRIED = {"RateLimitError": E_RATE_LIMIT, "InternalServerError": E_SERVER, "APIConnectionError": E_UNREACHABLE,
             "RemoteProtocolError": E_UNREACHABLE, "ConnectError": E_UNREACHABLE, "ReadError": E_UNREACHABLE}
-
-
-def describe(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def code_of(error: BaseException) -> int:
@@ -75,6 +71,7 @@ class Drive:
         self.attached = False  # somebody drives it
         self.tasks: Dict[Any, asyncio.Task] = {}
         self.turns: Dict[str, Turn] = {}
+        self.backends: Optional[Backends] = None  # of a runtime whose `open` is overridden
         self.held: Dict[str, Any] = {}
         self._root: Optional[Graph] = None
         self._given = graph  # becomes the root
@@ -135,6 +132,7 @@ class Drive:
             await self.ended
             raise
         finally:
+            await self.end_backends()
             self.close()
 
     async def finish_turns(self) -> None:
@@ -144,6 +142,12 @@ class Drive:
             late = (await asyncio.wait(tasks, timeout=TURNS_END_S))[1]
             if late:
                 warnings.warn(f"exec_turn has not returned {TURNS_END_S} s after the end of the run; it is cancelled")
+
+    async def end_backends(self) -> None:
+        """Lets backends close that the end of the run closes."""
+        backends, self.backends = self.backends, None
+        if backends is not None:
+            await backends.end()
 
     def close(self) -> None:
         self.detach()
@@ -185,6 +189,11 @@ class Drive:
             pass  # it has ended meanwhile
 
     # Requests.
+
+    def on_backend(self, handle: Any, question: int, step: int, text: str) -> None:
+        if self.backends is None:
+            self.backends = Backends(self)
+        self.backends.take(handle, question, step, text)
 
     def on_ended(self) -> None:
         if not self.ended.done():

@@ -8,8 +8,9 @@ import weakref
 from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Optional, Union
 
 from . import _engine
-from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from ._asking import Asked
+from ._backends import custom_of
+from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from .clients import UNKNOWN_PRICE, _EngineClient
 from .events import Event
 from .graph import Graph
@@ -186,6 +187,7 @@ class Flow:
             raise
         finally:
             if drive.ended.done():
+                await drive.end_backends()
                 drive.close()
                 drive.let_go()
             else:
@@ -317,8 +319,10 @@ class Flow:
                            getattr(client, "price", None) or UNKNOWN_PRICE, not engine and asked.one_at_a_time))
             clients.append(asked)
         tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
-        run = _engine.Run(models=models, tools=[t.for_engine() for t in tools],
-                          limits=self._limits(), runtime=self.runtime._engine_runtime(tools),
+        custom = custom_of(self.runtime, Runtime)
+        run = _engine.Run(models=models, tools=[t.for_engine() for t in tools], limits=self._limits(),
+                          runtime=None if custom else self.runtime._engine_runtime(tools),
+                          custom=custom or (None, None),
                           system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)
         return run, clients, tools
 

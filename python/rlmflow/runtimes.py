@@ -5,6 +5,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, Optional
 
 from . import _engine
+from ._backends import open_inner
 from .tools import Tool
 
 __all__ = ["Runtime", "SubprocessRuntime"]
@@ -28,9 +29,16 @@ class Runtime:
         for fn in fns:
             self.register_tool(fn)
 
+    def open(self, graph: Any) -> Any:
+        """Opens the session of an agent: a backend (sessions.py) to be awaited, or used at once.
+
+        Override it, also as `async def`, to return what gates this backend's `start` and `resume`, or runs cells in
+        a way of its own. `graph` is the agent's. An override that raises fails the agent."""
+        return open_inner(self, graph)
+
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         """What the engine knows of it, for a run with these tools."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no sessions of its own to open")
 
 
 class SubprocessRuntime(Runtime):

@@ -10,6 +10,12 @@ from typing import Any
 MAX_DEPTH = 100
 
 
+def describe(error: BaseException) -> str:
+    """An error in one line."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def to_json(value: Any, what: str = "value") -> str:
     """The JSON text of a value. TypeError names where something stands that cannot cross."""
     return json.dumps(_encode(value, what, 0), allow_nan=False)

@@ -1,5 +1,6 @@
 /* rlmflow._engine: the engine, for the package's own files. */
 #include "answer.h"
+#include "backend.h"
 #include "graph.h"
 #include "local.h"
 #include "objects.h"
@@ -104,6 +105,7 @@ PyMODINIT_FUNC PyInit__engine(void)
 {
     PyObject *module = PyModule_Create(&definition), *run_type;
     if (!module || add_type(module, &answer_spec, &answer_type) < 0 ||
+        add_type(module, &backend_spec, &backend_type) < 0 ||
         add_type(module, &model_spec, &model_type) < 0 ||
         add_type(module, &runtime_spec, &runtime_type) < 0 ||
         add_type(module, &graph_spec, &graph_type) < 0 ||

@@ -1,6 +1,7 @@
 #include "port.h"
 
 #include "answer.h"
+#include "backend.h"
 #include "text.h"
 
 #include <errno.h>
@@ -110,6 +111,7 @@ void request_free(struct request *r)
         free(r->messages[i].text);
     }
     answer_unref(r->answer);
+    backend_unref(r->backend);
     free(r->messages);
     free(r->name);
     free(r->text);
@@ -169,6 +171,9 @@ static PyObject *to_python(struct request *r)
         result = Py_BuildValue("(s)", "ended");
     } else if (r->kind == REQUEST_EVENT) {
         result = Py_BuildValue("(sO)", "event", text);
+    } else if (r->kind == REQUEST_BACKEND) {
+        result = Py_BuildValue("(sNiKO)", "backend", backend_to_python(r->backend), r->question,
+                               (unsigned long long)r->step, text);
     } else {
         PyObject *answer = answer_to_python(r->answer);
         switch (r->kind) {

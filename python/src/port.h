@@ -9,6 +9,7 @@
 #include "engine.h"
 
 struct answer;
+struct backend;
 
 enum request_kind {
     REQUEST_CHAT,       /* ("chat", answer, model, messages, max_output_tokens, agent_id, turn) */
@@ -20,7 +21,17 @@ enum request_kind {
     REQUEST_NEXT_STEP,  /* ("next_step", answer, agent_id) */
     REQUEST_CANCEL,     /* ("cancel", answer): nobody waits for that answer any more */
     REQUEST_EVENT,      /* ("event", text): a line of JSON, as `rlmflow run --json` prints it */
+    REQUEST_BACKEND,    /* ("backend", backend, question, step, text) (backend.h) */
     REQUEST_ENDED,      /* ("ended",) */
+};
+
+/* Of a backend; the text is the agent's id, code, results, nothing, an outcome (whose number is the step). */
+enum backend_question {
+    BACKEND_OPEN,
+    BACKEND_START,
+    BACKEND_RESUME,
+    BACKEND_CLOSE,
+    BACKEND_INNER,
 };
 
 struct message {
@@ -34,6 +45,9 @@ struct request {
     struct request *next;
     enum request_kind kind;
     struct answer *answer;
+    struct backend *backend;
+    enum backend_question question;
+    uint64_t step;
     long index; /* of the model or tool */
     struct message *messages;
     size_t n_messages;

@@ -1,6 +1,8 @@
 /* The methods of a Run: starting it, and looking at it while it goes on and afterwards. */
 #include "run.h"
 
+#include "backend.h"
+
 #include "node.h"
 #include "objects.h"
 #include "text.h"
@@ -285,6 +287,21 @@ static PyObject *run_append(PyObject *object, PyObject *args)
     return result;
 }
 
+/* open_inner(backend, Runtime): a session of it, which the backend wraps */
+static PyObject *run_open_inner(PyObject *object, PyObject *args)
+{
+    PyObject *backend, *runtime;
+    if (!PyArg_ParseTuple(args, "OO", &backend, &runtime)) {
+        return NULL;
+    }
+    rlm_runtime *inner = runtime_of(runtime);
+    PyObject *kept = ((struct run_object *)object)->kept;
+    if (!inner || (!PySequence_Contains(kept, runtime) && PyList_Append(kept, runtime) < 0)) {
+        return NULL;
+    }
+    return backend_open_inner(backend, inner);
+}
+
 static PyObject *run_outcome(PyObject *object, PyObject *none)
 {
     (void)none;
@@ -380,6 +397,8 @@ static PyMethodDef methods[] = {
      "append(agent_id, node): at a gate of exec_turn or next_step; the node's JSON text."},
     {"prompt_section", run_prompt_section, METH_VARARGS,
      "prompt_section(section, depth): a part of the engine's own system prompt."},
+    {"open_inner", run_open_inner, METH_VARARGS,
+     "open_inner(backend, runtime): opens the session that a backend wraps."},
     {"outcome", run_outcome, METH_NOARGS, "Answer, reason, message, usage, path."},
     {"report", run_report, METH_NOARGS, "What a replay has found."},
     {"graph", run_graph, METH_NOARGS, "The root, or None while the inputs are taken in."},

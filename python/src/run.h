@@ -36,7 +36,8 @@ struct run_object {
     rlm_run *run;
     struct callee *callees;
     size_t n_callees;
-    PyObject *kept; /* models and runtime, which outlive the flow */
+    PyObject *kept;      /* models and runtimes, which outlive the flow */
+    rlm_runtime *custom; /* whose sessions are backends of Python's; NULL: there is none */
     int hooks;
     char *reason; /* of the end, from then on */
 };

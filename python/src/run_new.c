@@ -1,4 +1,5 @@
 /* Making a Run: a flow with the limits, models, tools and hooks that Python gives. */
+#include "backend.h"
 #include "objects.h"
 #include "run.h"
 #include "text.h"
@@ -142,28 +143,38 @@ make_flow(struct run_object *self, PyObject *models, struct rlm_flow_options *o,
     return r;
 }
 
+/* With a name: one whose sessions Python opens. */
+static rlm_runtime *
+take_runtime(struct run_object *self, PyObject *runtime, const char *name, const char *effects)
+{
+    if (name) {
+        self->custom = backend_runtime_new(self->port, name, effects);
+    }
+    return name ? self->custom : runtime_of(runtime);
+}
+
 int run_init(PyObject *object, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"models",        "tools", "limits",      "runtime",
-                            "system_prompt", "hooks", "child_model", NULL};
+    static char *names[] = {"models", "tools",       "limits", "runtime", "system_prompt",
+                            "hooks",  "child_model", "custom", NULL};
     struct run_object *self = (struct run_object *)object;
     PyObject *models, *tools, *limits, *runtime;
-    const char *child;
+    const char *child, *name = NULL, *effects = NULL;
     struct rlm_flow_options o = RLM_FLOW_OPTIONS_INIT;
     if (self->port) {
         PyErr_SetString(PyExc_RuntimeError, "a Run is made once");
         return -1;
     }
     if (engine_start() < 0 ||
-        !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOziz", names, &models, &tools, &limits,
-                                     &runtime, &o.system_prompt, &self->hooks, &child)) {
+        !PyArg_ParseTupleAndKeywords(args, kwargs, "OOOOziz(zz)", names, &models, &tools, &limits,
+                                     &runtime, &o.system_prompt, &self->hooks, &child, &name,
+                                     &effects)) {
         return -1;
     }
     Py_ssize_t n_models = PyList_Size(models), n_tools = PyList_Size(tools);
-    o.runtime = runtime_of(runtime);
-    if (n_models < 1 || n_tools < 0 || !o.runtime || take_limits(limits, &o.limits) < 0 ||
+    if (n_models < 1 || n_tools < 0 || take_limits(limits, &o.limits) < 0 ||
         !(self->kept = PyList_New(0)) || PyList_Append(self->kept, runtime) < 0 ||
-        !(self->port = port_new())) {
+        !(self->port = port_new()) || !(o.runtime = take_runtime(self, runtime, name, effects))) {
         if (!PyErr_Occurred()) {
             PyErr_SetString(PyExc_ValueError, "a run needs a model");
         }
@@ -192,13 +203,14 @@ void run_dealloc(PyObject *object)
 {
     struct run_object *self = (struct run_object *)object;
     PyTypeObject *type = Py_TYPE(object);
-    if (!engine_is_forked() && (self->flow || self->callees)) {
+    if (!engine_is_forked() && (self->flow || self->callees || self->custom)) {
         engine_enter();
         rlm_run_free(self->run);
         rlm_flow_free(self->flow);
         for (size_t i = 0; i < self->n_callees; i++) {
             rlm_model_free(self->callees[i].model);
         }
+        rlm_runtime_free(self->custom);
         engine_leave();
     }
     Py_XDECREF(self->kept);

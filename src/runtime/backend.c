@@ -99,6 +99,16 @@ void rlm_backend_closed(rlm_backend *b)
     }
 }
 
+void rlm_backend_set_data(rlm_backend *b, void *data)
+{
+    b->data = data;
+}
+
+void *rlm_backend_data(const rlm_backend *b)
+{
+    return b->data;
+}
+
 void backend_die(rlm_backend *b, const char *reason, rlm_str message, rlm_str output)
 {
     if (b->state == BACKEND_DEAD) {
@@ -320,7 +330,7 @@ static void backend_pause(rlm_session *s, bool paused)
 {
     rlm_backend *b = backend_of(s);
     b->paused = paused;
-    if (backend_has_inner(b)) {
+    if (b->inner.session) {
         rlm_session_pause(b->inner.session, paused);
     }
 }

@@ -52,6 +52,8 @@ enum inner_state {
 
 struct backend_inner {
     rlm_session *session;
+    rlm_runtime *runtime; /* whose session it is */
+    rlm_defer *open;
     enum inner_state state;
     bool woken; /* it wants the word */
     RLM_VEC(int64_t) pending;
@@ -64,6 +66,7 @@ struct backend_inner {
 struct rlm_backend {
     rlm_session base; /* first: a session is cast to it */
     struct backend_runtime *runtime;
+    void *data; /* of the program */
     rlm_blobs *blobs;
     struct rlm_session_events events;
     void *arg;
@@ -123,7 +126,7 @@ void backend_tell(void *arg);
 
 static inline bool backend_has_inner(const rlm_backend *b)
 {
-    return b->inner.session != NULL;
+    return b->inner.state != INNER_NONE && b->inner.state != INNER_DEAD;
 }
 /* A result waits for it: asks for the word. */
 void backend_inner_yield(rlm_backend *b);

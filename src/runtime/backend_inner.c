@@ -132,7 +132,7 @@ static void died(void *arg, const struct rlm_session_death *how)
         rlm_json_begin(&w, '{');
         rlm_json_member_text(&w, "reason", how->reason);
         rlm_json_member_str(&w, "message", how->message);
-        rlm_json_member_str(&w, "output", how->output);
+        rlm_json_member_str(&w, "output", how->output.ptr ? how->output : RLM_STR(""));
         rlm_json_end(&w, '}');
         tell(b, RLM_INNER_DIED, rlm_buf_str(&json));
     }
@@ -176,8 +176,27 @@ static int check(const rlm_backend *b, enum inner_state wanted, const char *what
     return 0;
 }
 
+static void open_now(void *arg)
+{
+    rlm_backend *b = arg;
+    struct backend_inner *inner = &b->inner;
+    rlm_autoerr rlm_error *err = NULL;
+    if (inner->state != INNER_OPENING) {
+        return; /* it has been closed meanwhile */
+    }
+    if (rlm_session_open(inner->runtime, &b->options, &events, b, &inner->session, &err) == 0) {
+        rlm_session_pause(inner->session, b->paused);
+        return;
+    }
+    died(b, &(struct rlm_session_death){.reason = "open",
+                                        .message = rlm_str_of(rlm_error_message(err))});
+}
+
+/* On a turn of the loop, whoever turns it: a worker is a child of the thread that starts it, and ends
+ * with that thread. */
 int rlm_backend_open_inner(rlm_backend *b, rlm_runtime *runtime, rlm_error **err)
 {
+    struct backend_inner *inner = &b->inner;
     int r = check(b, INNER_NONE, "opening the inner session", err);
     if (r < 0) {
         return r;
@@ -185,12 +204,14 @@ int rlm_backend_open_inner(rlm_backend *b, rlm_runtime *runtime, rlm_error **err
     if (runtime->ops->open || !b->runtime->options.inner) {
         return rlm_error_set(err, RLM_E_INVAL, "this runtime cannot be wrapped");
     }
-    r = rlm_session_open(runtime, &b->options, &events, b, &b->inner.session, err);
-    if (r == 0) {
-        b->inner.state = INNER_OPENING;
-        rlm_session_pause(b->inner.session, b->paused);
+    inner->open = rlm_defer_new(b->runtime->runtime.loop, open_now, b);
+    if (!inner->open) {
+        return rlm_error_nomem(err);
     }
-    return r;
+    inner->runtime = runtime;
+    inner->state = INNER_OPENING;
+    rlm_defer_schedule(inner->open);
+    return 0;
 }
 
 int rlm_backend_inner_start(rlm_backend *b, rlm_str code, rlm_error **err)
@@ -320,6 +341,7 @@ void backend_inner_yield(rlm_backend *b)
 void backend_inner_deinit(rlm_backend *b)
 {
     struct backend_inner *inner = &b->inner;
+    rlm_defer_free(rlm_steal(&inner->open));
     free(rlm_steal(&inner->pending.items));
     inner->pending.len = inner->pending.cap = 0;
     rlm_buf_deinit(&inner->ready);

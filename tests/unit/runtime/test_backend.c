@@ -342,6 +342,7 @@ static void open_wrapped(void)
 {
     p.wraps = true;
     open_one();
+    run_until(&w.log, "open {}|"); /* the worker's */
     say(RLM_FRAME_READY, "{\"python\":\"3.11.2\"}");
     CHECK_TEXT(text(&p.inner), "ready {\"python\":\"3.11.2\"}|");
     run_ms(2);
@@ -463,5 +464,27 @@ TEST(backend_session_dies_with_the_wrapped_one_while_nothing_is_asked)
     text(&w.told);
     w.transport.events->ended(w.transport.arg, "exit", RLM_STR("the worker ended"), RLM_STR(""));
     run_until(&w.told, "died exit in a cell: the worker ended");
+    end_all();
+}
+
+static int no_connect(rlm_runtime *r,
+                      const struct rlm_session_options *o,
+                      struct rlm_transport **ret_transport,
+                      rlm_error **err)
+{
+    return rlm_error_set(err, RLM_E_NOT_FOUND, "no interpreter");
+}
+
+TEST(backend_whose_wrapped_session_cannot_open_fails_with_its_reason)
+{
+    static const struct rlm_runtime_ops ops = {"fake", "none", no_connect, NULL};
+    open_one();
+    rlm_runtime broken = {&ops, w.loop};
+    CHECK_INT(rlm_backend_open_inner(p.backend, p.runtime, NULL), RLM_E_INVAL);
+    CHECK_INT(rlm_backend_open_inner(p.backend, &broken, NULL), 0);
+    run_until(&p.inner, "died");
+    CHECK_CONTAINS(p.inner.ptr, "no interpreter");
+    rlm_backend_fail(p.backend, p.step, RLM_STR("x"));
+    run_until(&w.told, "died open: opening a session (fake): no interpreter");
     end_all();
 }
