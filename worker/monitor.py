@@ -95,7 +95,7 @@ class Monitor:
         wanted = wanted and not session.over
         if wanted != session.heard:
             with self.lock:
-                if session.channel.rfd in self.by_stream:
+                if self.by_stream.get(session.channel.rfd) is session:
                     session.heard = wanted
                     if wanted:
                         self.poll.register(session.channel.rfd, select.POLLIN)
@@ -126,8 +126,10 @@ class Monitor:
                 os.read(fd, 4096)
             elif fd in self.by_pipe:
                 self.handle_pipe(self.by_pipe[fd], event)
-            elif fd in self.by_stream:
-                self.read_stream(self.by_stream[fd])
+            else:
+                session = self.by_stream.get(fd)
+                if session is not None:
+                    self.read_stream(session)
 
     def handle_pipe(self, session, event):
         if event & select.POLLIN:

@@ -165,6 +165,8 @@ def tell_failure(session: Any, error: BaseException) -> None:
 
 def end_session(session: Any) -> None:
     session.place.monitor.remove(session)
+    if session.reader != session.main_thread:
+        session.start_reading()  # the monitor is not at it any more
     with session.lock:
         session.in_cell = False
         session.abandon_calls()
@@ -174,8 +176,15 @@ def end_session(session: Any) -> None:
             cells.loop.close()
         for name in cells.sources:
             linecache.cache.pop(name, None)
-    session.channel.socket.close()
-    os.close(session.channel.wfd)
+    close_channel(session.channel)
+
+
+def close_channel(channel: Any) -> None:
+    """Threads that the agent leaves behind find no descriptor, rather than one that has become another's."""
+    with channel.send_lock:
+        wfd, channel.wfd, channel.rfd = channel.wfd, -1, -1
+    channel.socket.close()
+    os.close(wfd)
 
 
 # ---- threads

@@ -339,6 +339,37 @@ def test_a_run_in_a_thread_that_is_not_the_main_one():
     assert answer == "x" and first.startswith("1\n")
 
 
+def test_a_thread_that_an_agent_leaves_behind_reaches_nothing(tmp_path):
+    """Also not through a descriptor's number, which files get that are opened after the session's end."""
+    release, ended, asked = threading.Event(), [], []
+
+    def wait():
+        """Waits until the run has ended."""
+        release.wait()
+
+    def note(text):
+        """Takes a note."""
+        ended.append(text)
+
+    @rlmflow.tool("is asked", proxy=True)
+    def ask(text: str):
+        asked.append(text)
+
+    code = ("import threading\ndef late():\n    wait()\n    for size in (1, 100_000):\n        try:\n            ask('x' * size)\n"
+            "        except BaseException as e:\n            note(type(e).__name__)\n"
+            "threading.Thread(target=late).start()")
+    with pytest.raises(rlmflow.RunEnded):
+        run(code, tools=[wait, note, ask], max_iters=1)
+    assert eventually(lambda: "rlmflow root" not in threads())
+    files = [open(tmp_path / str(i), "w+b") for i in range(40)]
+    release.set()
+    assert eventually(lambda: len(ended) == 2) and not asked
+    assert ended == ["HostCallError", "SessionOver"]
+    assert not any(os.fstat(f.fileno()).st_size for f in files)
+    for file in files:
+        file.close()
+
+
 def test_nothing_is_left():
     run("done('x')")  # what is made once
     assert eventually(lambda: not threads())
