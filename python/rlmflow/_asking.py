@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import threading
 import weakref
@@ -103,8 +102,6 @@ def _chat_of(client: Any) -> Any:
 
 
 def _is_async(function: Any) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
     asks = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     return any(is_async(f) for is_async in asks for f in (function, getattr(function, "__call__", None)))
 
@@ -149,8 +146,10 @@ async def text_of_async(reply: Any, answer: Any) -> str:
             if not answer.delta(_checked(piece)):
                 break
     finally:
-        if hasattr(reply, "aclose"):
-            await reply.aclose()
+        close = getattr(reply, "aclose", None) or getattr(reply, "close", None)
+        closing = close() if close else None
+        if inspect.isawaitable(closing):
+            await closing
     return ""
 
 
