@@ -216,7 +216,7 @@ class Drive:
     def on_next_step(self, answer: Any, agent_id: str) -> None:
         turn = self.turns.get(agent_id)
         if turn is not None and turn.observed is not None and not turn.observed.done():
-            node = self.root[agent_id].current()
+            node = self.root[agent_id].nodes[-1]
             if node.type in ("exec_output", "error_output"):
                 turn.step = answer
                 turn.observe(node)
@@ -292,7 +292,7 @@ class Drive:
             if not isinstance(node, Node):
                 raise TypeError(f"exec_turn returned {type(node).__name__}; it must return the node that it appended "
                                 "or that super().exec_turn(...) returned")
-            current = graph.current()
+            current = graph.nodes[-1]
             if node.id != current.id and not current.terminal and not turn.replay:
                 self.append(agent_id, node)
         except Exception as e:

@@ -15,7 +15,7 @@ STREAMS = ("stdin", "stdout", "stderr")
 
 
 class _OfThread(_thread._local):
-    session = None
+    session: Any = None
     owns_directory = False
 
 

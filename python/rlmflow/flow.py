@@ -25,7 +25,7 @@ from .values import to_json
 
 __all__ = ["Flow", "RunEnded"]
 
-Path = "Union[str, os.PathLike[str], None]"
+Path = Union[str, "os.PathLike[str]"]
 _TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
 _RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
 
@@ -88,13 +88,13 @@ class Flow:
     # Runs.
 
     def run(self, query: Optional[str] = None, *, graph: Optional[Graph] = None, inputs: Optional[dict] = None,
-            output_schema: Optional[Schema] = None, journal: Path = None, sync: bool = False) -> str:
+            output_schema: Optional[Schema] = None, journal: Optional[Path] = None, sync: bool = False) -> str:
         """The answer to `query`. See `arun`."""
         return _run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
                               journal=journal, sync=sync))
 
     async def arun(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
-                   inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Path = None,
+                   inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Optional[Path] = None,
                    sync: bool = False) -> str:
         """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a pydantic
         model class or TypeAdapter). `inputs` go to the root by name: str, bytes,
@@ -104,7 +104,7 @@ class Flow:
         `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
         whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there
         (see `close_repls`)."""
-        if graph is not None and query is None and graph._has_ended():
+        if graph is not None and graph._drive is not None and query is None and graph._has_ended():
             return _answer_of(graph._drive, graph)
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync)
         drive.stepper = None
@@ -160,7 +160,7 @@ class Flow:
         return ReplayReport(reason=outcome["reason"], **drive.run.report())
 
     async def run_streaming(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
-                            inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Path = None,
+                            inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Optional[Path] = None,
                             sync: bool = False, until: Until = "done", n: Optional[int] = None
                             ) -> AsyncIterator[Event]:
         """The changes of the graph as they come: `async for event in flow.run_streaming("...")`.
@@ -194,10 +194,10 @@ class Flow:
                 drive.detach()
 
     def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict],
-                 output_schema: Optional[Schema], journal: Path, sync: bool, hooks: int = 0) -> Drive:
+                 output_schema: Optional[Schema], journal: Optional[Path], sync: bool, hooks: int = 0) -> Drive:
         """The drive of a graph that is held or asked more, or of a new run."""
         if graph is not None and graph._drive is not None:
-            return self._go_on(query, graph, (inputs, output_schema, journal), hooks)
+            return self._go_on(graph._drive, query, graph, (inputs, output_schema, journal), hooks)
         if graph is not None:
             query, inputs, output_schema = graph._begin(query, inputs, output_schema)
         if query is None:
@@ -207,8 +207,7 @@ class Flow:
         return self._begin(lambda run: run.start(query, taken, schema, journal and os.fspath(journal), sync,
                                                  _RESTORE["auto"]), hooks, graph)
 
-    def _go_on(self, query: Optional[str], graph: Graph, given: tuple, hooks: int) -> Drive:
-        drive = graph._drive
+    def _go_on(self, drive: Drive, query: Optional[str], graph: Graph, given: tuple, hooks: int) -> Drive:
         if drive.flow is not self:
             raise ValueError(f"graph {graph.graph_id} is not of a run of this flow")
         if drive.attached:
@@ -240,11 +239,10 @@ class Flow:
         with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A `query`
         is asked behind it. Returns the path, with which `resume` goes on. KeyError: there is no such node;
         ValueError: there is nothing to do behind it."""
-        if isinstance(source, Graph):
-            source = source._journal()
-            if source is None:
-                raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
-        _engine.fork_run(os.fspath(source), node, os.fspath(journal), query)
+        path = source._journal() if isinstance(source, Graph) else os.fspath(source)
+        if path is None:
+            raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
+        _engine.fork_run(path, node, os.fspath(journal), query)
         return os.fspath(journal)
 
     # What subclasses may override.

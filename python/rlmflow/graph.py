@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "GraphCheckpoint", "apply_graph_action"]
 
-Path = "Union[str, os.PathLike[str]]"
+Path = Union[str, "os.PathLike[str]"]
 _WHERE = {"after": 0, "before": 1, "replace": 2}
 
 
@@ -53,7 +53,7 @@ class Graph:
                  "output_schema": None if output_schema is None else json_schema_for(output_schema)}
         nodes = [{"type": "user_query", "content": query, "id": "n_" + os.urandom(8).hex()}] if query else []
         self._look_at(_engine.build(_lines({**start, "nodes": nodes})))
-        self._given = dict(inputs or {})
+        self._given: Optional[dict] = dict(inputs or {})  # of a run that has not begun
 
     @classmethod
     def _of(cls, look: Any, drive: "Optional[Drive]" = None) -> "Graph":
@@ -66,7 +66,7 @@ class Graph:
         self._messages: Optional[list] = None
         self._info = look.info()
         self._nodes: List[Node] = []
-        self._given: Optional[dict] = None  # inputs of a run that has not begun
+        self._given = None
 
     agent_id = property(lambda self: self._info["agent_id"])
     graph_id = property(lambda self: self._info["graph_id"])
@@ -184,10 +184,10 @@ class Graph:
             raise KeyError(agent_id)
         return look
 
-    def _made(self, lines: List[str]) -> "Optional[Event]":
+    def _made(self, lines: List[str]) -> "Event":
         from .events import event_from_dict
 
-        return event_from_dict(json.loads(lines[0]), self) if lines else None
+        return event_from_dict(json.loads(lines[0]), self)
 
     def inject(self, node: "Union[Node, str]", *, at: "Union[Node, str, None]" = None, mode: str = "after",
                agent_id: Optional[str] = None, truncate: str = "none") -> "Event":
@@ -200,10 +200,10 @@ class Graph:
         if truncate not in ("none", "descendants"):
             raise ValueError(f"truncate={truncate!r} is none of none, descendants")
         if isinstance(at, Node):
-            at, agent_id = at.id, agent_id or at.agent_id or None
+            agent_id, at = agent_id or at.agent_id or None, at.id
         node = UserQuery(content=node) if isinstance(node, str) else node
         event = self._made(self._target(agent_id).inject(_WHERE[mode], at, node_for_engine(node)))
-        made = event.node
+        made: Any = event.node
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
         if truncate == "descendants":
             self._target(agent_id).rewind(node.id)
@@ -244,7 +244,8 @@ class Graph:
 
     def revert(self, checkpoint: GraphCheckpoint) -> "Optional[Event]":
         """Rewinds to the checkpoint; None: the agent is there. ValueError: nodes before it are gone or changed."""
-        return self._made(self._target(checkpoint.agent_id).revert(checkpoint.position, checkpoint.digest))
+        lines = self._target(checkpoint.agent_id).revert(checkpoint.position, checkpoint.digest)
+        return self._made(lines) if lines else None
 
     def merge(self, branch: "Graph", *, summary: "Union[str, Callable[[Graph], str], None]" = None) -> "Event":
         """Takes what came of a branch, a fork of this tree, back in: appends one node with `summary` (a text, or

@@ -52,7 +52,7 @@ class SubprocessRuntime(Runtime):
                  exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
         self.python, self.env, self.spare = python, dict(env or {}), spare
-        self._made = None
+        self._made: Any = None
 
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         if self._made is None:

@@ -16,7 +16,8 @@ def make_package():
     site = BUILD / "python" / "site"
     package = site / "rlmflow"
     package.mkdir(parents=True, exist_ok=True)
-    files = [*(ROOT / "python" / "rlmflow").glob("*.py*"), *(BUILD / "python").glob("_engine*.so"),
+    own = ROOT / "python" / "rlmflow"
+    files = [*own.glob("*.py*"), own / "py.typed", *(BUILD / "python").glob("_engine*.so"),
              BUILD / "python" / "_worker.py"]
     for old in package.iterdir():
         if old.is_symlink():

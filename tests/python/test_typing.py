@@ -1,0 +1,70 @@
+"""The package's types: its own files, the extension's stub, and what a program of the user's is told."""
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ROOT, make_package
+
+CONFIG = str(ROOT / "pyproject.toml")
+
+
+def checked(module, *arguments, cache):
+    """What a module of mypy says of the package."""
+    if subprocess.run([sys.executable, "-c", "import mypy"], capture_output=True).returncode:
+        pytest.fail("mypy of tests/requirements.txt is not there")
+    return subprocess.run([sys.executable, "-m", module, *arguments], cwd=make_package(), capture_output=True, text=True,
+                          timeout=600, env={"PATH": "/usr/bin:/bin", "MYPY_CACHE_DIR": str(cache)}).stdout
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_the_files_of_the_package_are_well_typed(cache):
+    told = checked("mypy", "--config-file", CONFIG, cache=cache)
+    assert told.startswith("Success: no issues found in"), told
+
+
+def test_the_stub_of_the_extension_says_what_is_there(cache):
+    told = checked("mypy.stubtest", "--mypy-config-file", CONFIG, "rlmflow._engine", cache=cache)
+    assert told.startswith("Success: no issues found in 1 module"), told
+
+
+PROGRAM = """
+import rlmflow
+
+class Mine(rlmflow.Flow):
+    async def exec_turn(self, graph: rlmflow.Graph, code: str, *, replay: bool = False) -> rlmflow.Node:
+        node = rlmflow.ErrorOutput(content="no", output="no", error="rejected")
+        self.append_node(graph, node)
+        return await super().exec_turn(graph, code, replay=replay) if replay else node
+
+    def build_system_prompt(self, graph: rlmflow.Graph) -> int:  # wrong: the base returns a str
+        return 3
+
+flow = Mine(rlmflow.OpenAIClient(model="m", price=(1, 1, 1, 2)), max_budget=1000, llm_request_timeout=3.5,
+            prompt_builder=rlmflow.DEFAULT_BUILDER.section("a", lambda flow, graph: "text", before="tools"))
+answer: str = flow.run("q", inputs={"n": 3}, output_schema={"type": "integer"})
+number: int = flow.run("q")  # wrong: a str
+rlmflow.Flow(None, max_depth="2")  # wrong: an int
+rlmflow.DEFAULT_BUILDER.section("a", 3)  # wrong: a body
+value = rlmflow.StructuredOutputParser()(answer, {"type": "integer"})
+
+async def watch() -> None:
+    async for event in flow.run_streaming("q", until="next", n=2):
+        print(event.agent_id, event.node_type)
+        event.nothing  # wrong: no such member
+
+def reasons(graph: rlmflow.Graph) -> "list[str]":
+    return [g.reason for g in graph.walk()] + [n.content for n in graph.nodes if isinstance(n, rlmflow.LLMOutput)]
+"""
+
+
+def test_a_program_of_the_users_is_told_its_mistakes_and_no_others(cache, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    told = checked("mypy", "--check-untyped-defs", str(program), cache=cache)
+    wrong = {i for i, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line}
+    assert {int(n) for n in re.findall(r"program\.py:(\d+): error", told)} == wrong, told
