@@ -157,8 +157,11 @@ class Drive:
         self.pool = self.stepper = None
 
     def is_settled(self) -> bool:
-        """All agents that are not finished are held at a boundary."""
-        return bool(self.held) and not self.tasks and self.run.is_held()
+        """All agents that are not finished are held at a boundary. The question of one may still be in the port."""
+        if not self.held or self.tasks or not self.run.is_held():
+            return False
+        self.take()
+        return not self.tasks and self.run.is_held()
 
     def take(self) -> None:
         for kind, *rest in self.run.take():

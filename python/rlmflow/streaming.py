@@ -53,7 +53,7 @@ class Stepper:
         while True:
             if self.queue.empty() and drive.ended.done():
                 return
-            if self.queue.empty() and drive.is_settled():
+            if self.queue.empty() and drive.is_settled() and self.queue.empty():
                 self.passes -= 1
                 if self.passes == 0:
                     return
