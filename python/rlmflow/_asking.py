@@ -58,7 +58,8 @@ class Asked:
             try:
                 yield call
             finally:
-                self._under_way -= 1
+                with self._counts_lock:
+                    self._under_way -= 1
 
     def usage_of(self, reply: Any) -> Usage:
         """What a reply object says, else the client."""
@@ -75,10 +76,8 @@ class Call:
     def usage_of(self, reply: Any) -> Usage:
         """What `last_usage` says is not believed of a call beside which there were others."""
         asked = self.asked
-        was_serial = asked.is_serial
         asked.learn()
-        is_alone = was_serial or (self.is_alone and asked._begun == self.number)
-        if is_alone or not asked.is_serial:
+        if not asked.is_serial or (self.is_alone and asked._begun == self.number):
             return asked.usage_of(reply)
         return _usage_in(getattr(reply, "usage", None))
 
@@ -127,8 +126,8 @@ def text_of(reply: Any, answer: Any) -> str:
     if _has_text(reply):
         return reply.text
     if not hasattr(reply, "__iter__") or hasattr(reply, "__len__"):
-        raise TypeError(f"chat() returned a {type(reply).__name__}; it must return a str, an object with .text, or an "
-                        "iterator of str pieces")
+        raise TypeError(f"chat() returned a {type(reply).__name__}; it must return a str, an object with .text, or "
+                        "an iterator of str pieces")
     try:
         for piece in reply:
             if not answer.delta(_checked(piece)):

@@ -22,7 +22,7 @@ HOOK_ALL_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 16, 32, 64
 TURNS_END_S = 10
 
 # Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
-E_TIMEOUT, E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -11, -13, -15, -16, -2
+E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -13, -15, -16, -2
 _RETRIED = {"RateLimitError": E_RATE_LIMIT, "InternalServerError": E_SERVER, "APIConnectionError": E_UNREACHABLE,
             "RemoteProtocolError": E_UNREACHABLE, "ConnectError": E_UNREACHABLE, "ReadError": E_UNREACHABLE}
 

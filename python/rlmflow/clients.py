@@ -15,9 +15,9 @@ UNKNOWN_PRICE = (-1.0, -1.0, -1.0, -1.0)
 class LLMClient:
     """Base for clients of your own; any object with a `chat(messages)`, or a function, will do.
 
-    `messages` are dicts of "role" and "content". `chat` may be sync (it then runs on a thread of the flow's pool) or
-    async. It returns a str, an object with `.text`, or an iterator of str pieces, sync or async, which streams: when
-    no more is wanted it is closed. It gets `max_tokens=` and `timeout=` (seconds) if it takes them. One
+    `messages` are dicts of "role" and "content". `chat` may be sync (it then runs on a thread of the flow's) or
+    async. It returns a str, an object with `.text`, or an iterator of str pieces, sync or async, which streams:
+    when no more is wanted it is closed. It gets `max_tokens=` and `timeout=` (seconds) if it takes them. One
     that takes no `max_tokens` cannot be held to what is left of a `max_budget` or `max_cost`; under these its
     calls are made one at a time, so that no more than one passes the cap.
 

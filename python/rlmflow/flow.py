@@ -45,8 +45,9 @@ class Flow:
     Limits hold for a whole tree of agents: `max_depth` of sub-agents, `max_iters` model replies of one agent
     (`child_max_iters` of a sub-agent), `max_budget` tokens, `max_cost` US dollars, `max_time` seconds (None: not
     capped), `max_output_length` characters of a cell's output that the model is shown, `max_query_chars` of a
-    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once. `llm_request_timeout`: seconds
-    of one model call, which fails then (None: what the client itself says).
+    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once.
+    `llm_request_timeout`: seconds of one model call, which fails then and is not tried again (None: what the client
+    itself says).
 
     `llm_clients` are more models by name, which agents may ask for; its "default" takes the place of `llm`.
     `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
@@ -96,10 +97,10 @@ class Flow:
     async def arun(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
                    inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Optional[Path] = None,
                    sync: bool = False) -> str:
-        """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a pydantic
-        model class or TypeAdapter). `inputs` go to the root by name: str, bytes,
-        `os.PathLike` (a file or directory), or anything that JSON can say. `journal` is the path of the run, which
-        must not exist; None: in memory. Raises `RunEnded` when there is no answer.
+        """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a
+        pydantic model class or TypeAdapter). `inputs` go to the root by name: str, bytes, `os.PathLike` (a file or
+        directory), or anything that JSON can say. `journal` is the path of the run, which must not exist; None: in
+        memory. Raises `RunEnded` when there is no answer.
 
         `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
         whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there

@@ -29,8 +29,8 @@ def _method(schema: Any, name: str) -> Any:
 
 
 def json_schema_for(schema: Schema) -> dict:
-    """The JSON Schema that a schema stands for, as a dict. TypeError for what is no schema; ValueError, with the place,
-    for one that the engine does not know how to check (docs/json-schema.md)."""
+    """The JSON Schema that a schema stands for, as a dict. TypeError for what is no schema; ValueError, with the
+    place, for one that the engine does not know how to check (docs/json-schema.md)."""
     make = _method(schema, "model_json_schema") or _method(schema, "json_schema")
     if isinstance(schema, str):
         made = json.loads(schema)

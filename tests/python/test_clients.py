@@ -2,6 +2,7 @@
 import asyncio
 import functools
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -104,7 +105,7 @@ def test_a_client_of_any_shape_replies(client, runtime):
 
 
 @pytest.mark.parametrize("returned, told", [
-    (lambda: None, "TypeError: chat() returned a NoneType; it must return a str, an object with .text, or an iterator"),
+    (lambda: None, "TypeError: chat() returned a NoneType; it must return a str, an object with .text, or an"),
     (lambda: 3, "chat() returned a int"), (lambda: [DONE], "chat() returned a list"),
     (lambda: {"text": DONE}, "chat() returned a dict"),
     (lambda: iter([DONE, 3]), "chat() streamed a int; its pieces must be str")])
@@ -172,14 +173,17 @@ def test_a_stream_ends_when_no_more_is_wanted(is_async, runtime):
 # Usage.
 
 def counted(input_tokens, output_tokens, **more):
-    return types.SimpleNamespace(text=DONE, usage={"input_tokens": input_tokens, "output_tokens": output_tokens, **more})
+    usage = {"input_tokens": input_tokens, "output_tokens": output_tokens, **more}
+    return types.SimpleNamespace(text=DONE, usage=usage)
 
 
 @pytest.mark.parametrize("reply, expected", [
     (counted(70, 8, cached_tokens=20), (70, 8, 20, False)),
-    (types.SimpleNamespace(text=DONE, usage=types.SimpleNamespace(prompt_tokens=70, completion_tokens=8)), (70, 8, 0, False)),
+    (types.SimpleNamespace(text=DONE, usage=types.SimpleNamespace(prompt_tokens=70, completion_tokens=8)),
+     (70, 8, 0, False)),
     (types.SimpleNamespace(text=DONE, usage=rlmflow.LLMUsage(70, 8)), (70, 8, 0, False)),
-    (Stream(), (7, 3, 0, False)), (AsyncStream(), (7, 3, 0, False)), (DONE, None), (counted("many", 8), None), (counted(-5, 8), None)])
+    (Stream(), (7, 3, 0, False)), (AsyncStream(), (7, 3, 0, False)), (DONE, None), (counted("many", 8), None),
+    (counted(-5, 8), None)])
 def test_usage_is_what_the_reply_says(reply, expected, runtime):
     graph, _ = run(lambda messages: reply, runtime)
     usage = graph.usage()
@@ -286,6 +290,13 @@ def test_each_call_is_bounded_in_time(runtime):
     assert cancelled.is_set()
     with pytest.raises(ValueError, match="request_timeout"):
         run(never, runtime, llm_request_timeout=-1)
+
+
+def test_clients_of_the_engine_are_bounded_in_time_too(runtime):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = rlmflow.OpenAIClient("m", base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        with pytest.raises(rlmflow.RunEnded, match="the model has not replied within 0.05 s"):
+            run(client, runtime, llm_request_timeout=0.05)
 
 
 def test_a_client_that_never_returns_keeps_neither_run_nor_process(tmp_path):

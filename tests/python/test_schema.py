@@ -31,8 +31,8 @@ MAPPING = {"type": "object", "properties": {"n": {"$ref": "#/$defs/count"}}, "re
            "$defs": {"count": {"type": "integer"}}}
 ORDER = {"what": {"kind": "box", "inside": [{"kind": "item", "price": 2.5}]}, "note": None}
 
-KINDS = [(MAPPING, {"n": 3}, {"n": "x"}), (json.dumps(MAPPING), {"n": 3}, {}), (Order, ORDER, {"what": {"kind": "bag"}}),
-         (pydantic.TypeAdapter(List[int]), [1, 2], [1, "x"])]
+KINDS = [(MAPPING, {"n": 3}, {"n": "x"}), (json.dumps(MAPPING), {"n": 3}, {}),
+         (Order, ORDER, {"what": {"kind": "bag"}}), (pydantic.TypeAdapter(List[int]), [1, 2], [1, "x"])]
 
 
 @pytest.mark.parametrize("schema, good, bad", KINDS, ids=["mapping", "text", "model", "adapter"])
@@ -96,8 +96,9 @@ def test_models_of_pydantic_are_schemas_in_the_session_too():
 
 
 @pytest.mark.parametrize("schema, error, told", [
-    (3, TypeError, "3 is no schema"), ("[1]", TypeError, "must be an object, not list"), (int, TypeError, "is no schema"),
-    ("{", ValueError, ""), ({"type": "whole"}, ValueError, "/type"), ({"unevaluatedItems": False}, ValueError, "unevaluated")])
+    (3, TypeError, "3 is no schema"), ("[1]", TypeError, "must be an object, not list"),
+    (int, TypeError, "is no schema"), ("{", ValueError, ""), ({"type": "whole"}, ValueError, "/type"),
+    ({"unevaluatedItems": False}, ValueError, "unevaluated")])
 def test_what_is_no_schema_is_refused_before_anything_runs(schema, error, told, runtime):
     client = Replies()
     with pytest.raises(error, match=told):
