@@ -91,7 +91,7 @@ int kept_new_path(struct rlm_str query, char **ret_path)
         strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &local);
     }
     char *path = text_format("%s/%s-%s.rlm", directory, stamp, word);
-    for (int i = 2; access(path, F_OK) == 0; i++) {
+    for (int i = 2; faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0; i++) {
         free(path);
         path = text_format("%s/%s-%s-%d.rlm", directory, stamp, word, i);
     }

@@ -156,6 +156,8 @@ static int replay(struct machine *m, const struct rlm_run_events *events)
     return rlm_flow_replay(m->flow, &r, events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
 }
 
+enum { MOST_NAMES = 100 }; /* that are tried */
+
 static int start(struct machine *m, const struct rlm_run_events *events)
 {
     struct drive *d = m->d;
@@ -163,14 +165,11 @@ static int start(struct machine *m, const struct rlm_run_events *events)
     struct rlm_run_options r = RLM_RUN_OPTIONS_INIT;
     rlm_error *err = NULL;
     const char *path = options_text(o, OPT_OUTPUT);
-    if (path) {
-        d->path = text_copy(path);
-    } else {
-        int code = kept_new_path(d->query, &d->path);
-        if (code != 0) {
-            return code;
-        }
+    int code = path ? 0 : kept_new_path(d->query, &d->path);
+    if (code != 0) {
+        return code;
     }
+    d->path = path ? text_copy(path) : d->path;
     r.query = d->query;
     r.inputs = d->inputs;
     r.n_inputs = d->n_inputs;
@@ -180,9 +179,18 @@ static int start(struct machine *m, const struct rlm_run_events *events)
     r.restore = d->restore;
     char *program = options_kept(o);
     r.program = program;
-    int code = rlm_run_start(m->flow, &r, events, m, &m->run, &err) < 0 ? text_fail(err) : 0;
+    int result = rlm_run_start(m->flow, &r, events, m, &m->run, &err);
+    /* Another program that was started in the same second may have taken the name meanwhile. */
+    for (int i = 0; result == RLM_E_EXISTS && !path && i < MOST_NAMES && code == 0; i++) {
+        rlm_error_free(err);
+        err = NULL;
+        free(d->path);
+        code = kept_new_path(d->query, &d->path);
+        r.journal = d->path;
+        result = code ? 0 : rlm_run_start(m->flow, &r, events, m, &m->run, &err);
+    }
     free(program);
-    return code;
+    return result < 0 ? text_fail(err) : code;
 }
 
 static void warn_of_spending(const struct machine *m)

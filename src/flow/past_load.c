@@ -78,13 +78,15 @@ static int reserved(struct rlm_past_reading *r, const rlm_json *record, rlm_erro
     rlm_str agent = rlm_json_text(rlm_json_get(record, "agent"), RLM_STR(""));
     open->agent_id = rlm_arena_copy(r->past->arena, agent);
     open->ask = ask;
-    open->held = (struct rlm_reservation){
-        .input_tokens = rlm_past_number(record, "input_tokens"),
-        .output_tokens = rlm_past_number(record, "output_tokens"),
-        .cost_nano = rlm_past_number(record, "cost_nano"),
-    };
     if (!open->agent_id.ptr) {
         return rlm_error_nomem(err);
+    }
+    int result = rlm_record_get_amount(record, "input_tokens", &open->held.input_tokens, err);
+    if (result < 0 ||
+        (result = rlm_record_get_amount(record, "output_tokens", &open->held.output_tokens, err)) <
+            0 ||
+        (result = rlm_record_get_amount(record, "cost_nano", &open->held.cost_nano, err)) < 0) {
+        return result;
     }
     bool turn = rlm_past_number(record, "turn") > 0 && rlm_past_number(record, "turn") < TURNS_MAX;
     return turn && !r->is_undone ? turn_asked(r, record, err) : 0;

@@ -171,15 +171,16 @@ bool rlm_restore_cells_of(struct rlm_agent *agent, const struct rlm_past_session
     size_t n = 0;
     for (size_t i = 0; cells && i < session->restored.len; i++) {
         struct rlm_past_cell *cell = rlm_past_cell(agent->past, session->restored.items[i]);
-        if (cell) {
+        if (cell && cell->end) { /* a record may name what is not there */
             rlm_past_forget_calls(cell);
             cells[n++] = cell;
         }
     }
-    agent->restore = cells ? rlm_restore_new(agent, cells, n, NULL) : NULL;
+    agent->restore = n ? rlm_restore_new(agent, cells, n, NULL) : NULL;
+    bool ok = cells && (!n || agent->restore);
     free(cells);
-    if (!agent->restore) {
+    if (!ok) {
         rlm_run_fail_no_memory(agent->run);
     }
-    return agent->restore != NULL;
+    return ok;
 }

@@ -266,6 +266,21 @@ int rlm_record_get_json(
     return ret_json->ptr ? 0 : rlm_error_nomem(err);
 }
 
+int rlm_record_get_amount(const rlm_json *object,
+                          const char *key,
+                          int64_t *ret_amount,
+                          rlm_error **err)
+{
+    const int64_t most = INT64_C(1) << 57;
+    const rlm_json *value = rlm_json_get(object, key);
+    int64_t amount = value ? rlm_json_int(value, -1) : 0;
+    if (amount < 0 || amount > most) {
+        return rlm_error_set(err, RLM_E_CORRUPT, "\"%s\" is no number from 0 to 2^57", key);
+    }
+    *ret_amount = amount;
+    return 0;
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 /* A payload under construction: the first failure stands until it is appended. */

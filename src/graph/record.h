@@ -44,6 +44,13 @@ int rlm_record_get_text(
 int rlm_record_get_json(
     const rlm_json *value, rlm_blobs *blobs, rlm_arena *a, rlm_str *ret_json, rlm_error **err);
 
+/* A number of tokens, calls or nano-dollars; absent: 0. RLM_E_CORRUPT for one that is none: sums are made
+ * of them, and caps are held against these. */
+int rlm_record_get_amount(const rlm_json *object,
+                          const char *key,
+                          int64_t *ret_amount,
+                          rlm_error **err);
+
 /* Puts a text that is JSON: as that value where it comes back byte for byte, else as a text. */
 int rlm_record_put_json(struct rlm_json_writer *w, rlm_blobs *blobs, rlm_str json, rlm_error **err);
 

@@ -10,6 +10,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
+
 enum { STOPPED = 1 }; /* a record makes no sense and the caller can do with what stands before it */
 
 struct loader {
@@ -56,16 +58,26 @@ take_text(struct loader *l, const rlm_json *value, bool is_json, rlm_str *ret_te
     return r;
 }
 
-static struct rlm_usage take_usage(const rlm_json *u)
+static int take_usage(const rlm_json *u, struct rlm_usage *ret_usage, rlm_error **err)
 {
-    return (struct rlm_usage){
-        .calls = rlm_json_int(rlm_json_get(u, "calls"), 0),
-        .input_tokens = rlm_json_int(rlm_json_get(u, "input_tokens"), 0),
-        .cached_tokens = rlm_json_int(rlm_json_get(u, "cached_tokens"), 0),
-        .output_tokens = rlm_json_int(rlm_json_get(u, "output_tokens"), 0),
-        .cost_nano = rlm_json_int(rlm_json_get(u, "cost_nano"), 0),
-        .estimated = rlm_json_int(rlm_json_get(u, "estimated"), 0),
+    struct rlm_usage usage = {0};
+    const struct {
+        const char *key;
+        int64_t *amount;
+    } amounts[] = {
+        {"calls", &usage.calls},
+        {"input_tokens", &usage.input_tokens},
+        {"cached_tokens", &usage.cached_tokens},
+        {"output_tokens", &usage.output_tokens},
+        {"cost_nano", &usage.cost_nano},
+        {"estimated", &usage.estimated},
     };
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < COUNT_OF(amounts); i++) {
+        r = rlm_record_get_amount(u, amounts[i].key, amounts[i].amount, err);
+    }
+    *ret_usage = usage;
+    return r;
 }
 
 static int
@@ -110,8 +122,6 @@ static const struct field start_fields[] = {
     {"model", offsetof(struct rlm_graph_options, model), TEXT},
     {"output_schema", offsetof(struct rlm_graph_options, output_schema), JSON},
 };
-
-#define COUNT_OF(array) (sizeof(array) / sizeof *(array))
 
 /* Takes those members of `object` that are texts of `to`. */
 static int take_fields(struct loader *l,
@@ -170,10 +180,10 @@ take_node(struct loader *l, const rlm_json *record, struct rlm_node *ret_node, r
     node.type = (enum rlm_node_type)type;
     snprintf(node.id, sizeof node.id, "%.*s", RLM_FMT(id));
     node.time_us = rlm_json_int(rlm_json_get(record, "t"), 0);
-    node.usage = take_usage(rlm_json_get(record, "usage"));
     node.call_id = rlm_json_int(rlm_json_get(record, "call_id"), 0);
-    int r = take_fields(l, record, node_fields, COUNT_OF(node_fields), &node, err);
-    if (r < 0 || (r = take_agents(l, rlm_json_get(record, "agents"), &node, err)) < 0) {
+    int r = take_usage(rlm_json_get(record, "usage"), &node.usage, err);
+    if (r < 0 || (r = take_fields(l, record, node_fields, COUNT_OF(node_fields), &node, err)) < 0 ||
+        (r = take_agents(l, rlm_json_get(record, "agents"), &node, err)) < 0) {
         return r;
     }
     if (rlm_json_is(rlm_json_get(record, "output"), RLM_JSON_TRUE)) {
@@ -336,13 +346,15 @@ static int load_edit(struct loader *l, const rlm_json *record, rlm_error **err)
                          edit.ptr);
 }
 
-static void load_settle(struct loader *l, const rlm_json *record)
+static int load_settle(struct loader *l, const rlm_json *record, rlm_error **err)
 {
+    struct rlm_usage usage;
     rlm_graph *g = find_agent(l, record, "agent");
-    if (g) {
-        struct rlm_usage usage = take_usage(record);
+    int r = take_usage(record, &usage, err);
+    if (r == 0 && g) {
         rlm_graph_add_usage(g, &usage);
     }
+    return r;
 }
 
 static int
@@ -372,8 +384,7 @@ load_record(struct loader *l, enum rlm_record_kind kind, rlm_str payload, rlm_er
     if (kind == RLM_RECORD_EDIT) {
         return load_edit(l, record, err);
     }
-    load_settle(l, record);
-    return 0;
+    return load_settle(l, record, err);
 }
 
 static bool is_ours(enum rlm_record_kind kind)
