@@ -48,9 +48,9 @@ const struct command cmd_export = {
         "RUN is the path or the name of a kept run. JSON goes to stdout unless -o says otherwise. Of a\n"
         "damaged run what can be read is written, and stderr says what is missing. docs/runs.md has the\n"
         "formats. What is exported can be looked at and queried, not resumed; for that there is `pack`.\n",
-    .example =
-        "  rlmflow export run.rlm --format sqlite -o run.db\n"
-        "  sqlite3 run.db \"SELECT agent_id, SUM(cost_nano) / 1e9 FROM usage WHERE kind != 'open' GROUP BY 1\"\n",
+    .example = "  rlmflow export run.rlm --format sqlite -o run.db\n"
+               "  sqlite3 run.db \"SELECT agent_id, SUM(cost_nano) / 1e9 FROM usage\n"
+               "      WHERE kind != 'open' GROUP BY 1\"\n",
     .min_arguments = 1,
     .max_arguments = 1,
     .run = run,
