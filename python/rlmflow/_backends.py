@@ -234,7 +234,7 @@ def open_inner(runtime: Any, graph: Any) -> Inner:
     return session.open_inner(runtime)
 
 
-def custom_of(runtime: Any, base: type) -> Optional[tuple]:
+def custom_of(runtime: Any, base: Any) -> Optional[tuple]:
     """Name and effects of a runtime whose class overrides `open`, else None."""
     if type(runtime).open is base.open:
         return None

@@ -89,8 +89,10 @@ class HostCall:
 
     def __init__(self, id: int, name: str, args: Iterable[Any] = (), kwargs: Optional[Mapping[str, Any]] = None):
         self.id, self.name = id, name
-        self._args, self._kwargs = tuple(args), types.MappingProxyType(dict(kwargs or {}))
-        self._raw: Optional[dict] = None
+        self._args: Optional[Tuple[Any, ...]] = tuple(args)
+        self._kwargs: Optional[Mapping[str, Any]] = types.MappingProxyType(dict(kwargs or {}))
+        self._raw: Any = None
+        self._read: Any = None
 
     @classmethod
     def _of(cls, raw: dict, read: Callable[[str], Any]) -> "HostCall":
@@ -115,8 +117,8 @@ class HostCall:
         if self._raw is not None:
             return self._raw
         where = f"an argument of {self.name}()"
-        return {"id": self.id, "name": self.name, "args": json.loads(to_json(list(self._args), where)),
-                "kwargs": {k: json.loads(to_json(v, where)) for k, v in self._kwargs.items()}}
+        return {"id": self.id, "name": self.name, "args": json.loads(to_json(list(self.args), where)),
+                "kwargs": {k: json.loads(to_json(v, where)) for k, v in self.kwargs.items()}}
 
     def __repr__(self) -> str:
         return f"HostCall({self.id}, {self.name!r}, {self.args!r}, {dict(self.kwargs)!r})"
@@ -128,7 +130,9 @@ class CallResult:
     __slots__ = ("id", "error", "_value", "_raw", "_read")
 
     def __init__(self, id: int, value: Any = None, error: "Union[None, CallError, BaseException, str]" = None):
-        self.id, self._value, self._raw = id, value, None
+        self.id, self._value = id, value
+        self._raw: Any = None
+        self._read: Any = None
         self.error = error if error is None or isinstance(error, CallError) else (
             CallError("HostCallError", error) if isinstance(error, str)
             else CallError(type(error).__name__, str(error)))

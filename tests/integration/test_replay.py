@@ -160,7 +160,7 @@ WORKERS = {
     "another call": (b'(("prompt", prompt),)', b'(("prompt", prompt + "."),)',
                      "differs: root.a, turn 2, cell 2: a host call that was not made"),
     "another output": (b"lines = list(report.format())", b"lines = list(report.format_exception_only())",
-                       "1 cell printed something else; the first is cell 1 of root.a"),
+                       "rlmflow: root.a: cell 1 printed something else than before"),
 }
 
 
