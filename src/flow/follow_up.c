@@ -6,8 +6,9 @@
 
 bool rlm_agent_may_keep_session(const struct rlm_agent *agent)
 {
-    return agent->run->keep_sessions && !agent->parent && agent->session_ready && !rlm_session_closes_early(agent->session) &&
-           !agent->cell_open && !agent->restore && !rlm_session_closes_early(agent->session);
+    return agent->run->keep_sessions && !agent->parent && agent->session_ready &&
+           !rlm_session_closes_early(agent->session) && !agent->cell_open && !agent->restore &&
+           !rlm_session_closes_early(agent->session);
 }
 
 static struct rlm_agent *root_of(const rlm_run *run)

@@ -301,7 +301,9 @@ TEST(the_system_prompt_is_its_sections_with_blank_lines_between)
                 rlm_flow_prompt_section(&flow, depth, (enum rlm_prompt_section)i);
             CHECK((text[0] != '\0') ==
                   (i < RLM_PROMPT_TOOLS)); /* this flow has none, and one model */
-            rlm_buf_addf(&joined, text[0] ? "%s%s\n" : "", joined.len ? "\n" : "", text);
+            if (text[0]) {
+                rlm_buf_addf(&joined, "%s%s\n", joined.len ? "\n" : "", text);
+            }
         }
         CHECK_TEXT(joined.ptr, system_prompt(depth));
         rlm_buf_deinit(&joined);
