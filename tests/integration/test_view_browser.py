@@ -119,6 +119,7 @@ def append_nodes(run, count):
                   "t": node["t"] + i * 1000}) for i in range(count)])
 
 
+@pytest.mark.replayed("never", "its records are made up")
 def test_ten_thousand_nodes_are_made_as_they_are_looked_at(run_rlmflow, family, tmp_path, browser):
     append_nodes(family, 10_000)
     write_page(run_rlmflow, family, tmp_path / "page.html")

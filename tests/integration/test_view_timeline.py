@@ -15,7 +15,7 @@ STEPS = ["x = 1\nprint('one')", "print('two', x)", "print('three')", "done('four
 FLOW = ("resumed", "session_opened", "cell_started", "call_started", "call_finished", "call_delivered",
         "reserve", "settle", "gate", "session_ended", "run_ended", "blob")
 S = 10**6
-REPLAYED = False  # what was changed by hand is not what happened
+pytestmark = pytest.mark.replayed("never", "what was changed by hand is not what happened")
 
 
 def timed(run, times):

@@ -199,7 +199,7 @@ def test_an_endless_cell_is_ended_by_its_clock_and_keeps_variables(loop):
 
 def test_a_cell_that_cannot_be_stopped_is_abandoned_by_name_and_the_run_goes_on():
     release = threading.Event()
-    runtime = rlmflow.LocalRuntime(exec_timeout=0.1)
+    runtime = rlmflow.LocalRuntime(exec_timeout=1)
 
     def block_forever():
         """Waits where nobody can interrupt it."""
