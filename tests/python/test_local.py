@@ -48,9 +48,22 @@ def eventually(condition, seconds=20):
     return condition()
 
 
+before = {}
+
+
+@pytest.fixture(autouse=True)
+def threads_before():
+    """Other tests leave threads whose clients never return, and sessions that wait to be collected."""
+    gc.collect()
+    before.clear()
+    before.update((t, t.name) for t in threading.enumerate())
+
+
 def threads():
+    """Names of the package's threads, but for those that are as they were before the test."""
     gc.collect()  # runs are let go of when they are collected
-    return [t.name for t in threading.enumerate() if t.name.startswith("rlmflow") and t.name != "rlmflow monitor"]
+    return [t.name for t in threading.enumerate()
+            if before.get(t) != t.name and t.name.startswith("rlmflow") and t.name != "rlmflow monitor"]
 
 
 # ---- cells

@@ -282,7 +282,7 @@ TEST(stream_runtime_checks_its_options)
     struct rlm_stream_options o = RLM_STREAM_OPTIONS_INIT;
     CHECK_INT(rlm_runtime_new_stream(NULL, &o, &t.runtime, &err), RLM_E_INVAL);
     CHECK_CONTAINS(rlm_error_message(err), "`connect`");
-    rlm_error_free(err);
+    rlm_error_free(err), err = NULL;
     o.connect = on_connect;
     o.effects = "some";
     CHECK_INT(rlm_runtime_new_stream(NULL, &o, &t.runtime, &err), RLM_E_INVAL);
