@@ -16,8 +16,7 @@ from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
 from .values import describe, from_json, to_json
 
-HOOK_EXEC_TURN, HOOK_MODEL_CALL, HOOK_HOST_CALL, HOOK_EVENTS = 1, 2, 4, 8
-HOOK_ALL_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 16, 32, 64
+HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
 TURNS_END_S = 10
 

@@ -55,6 +55,10 @@ class SubprocessRuntime(Runtime):
         self._made: Any = None
 
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
+        local = sorted(tool.metadata.name for tool in tools if not tool.metadata.proxy)
+        if local:
+            raise ValueError(f"tools cannot be taken into a session of {type(self).__name__}: {', '.join(local)}; mark "
+                             "them @tool(proxy=True), and they run on the host, or use LocalRuntime")
         if self._made is None:
             self._made = _engine.Runtime.subprocess(
                 self.python, self.working_directory, [f"{k}={v}" for k, v in self.env.items()], self.spare)

@@ -33,7 +33,8 @@ def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] 
     """Marks a function as a tool.
 
     `description` is for the model; without one it is the first paragraph of the docstring. With `proxy=True` the
-    function runs on the host whenever an agent calls it, from every runtime; otherwise it goes into the session.
+    function runs on the host whenever an agent calls it, from every runtime; otherwise it
+    goes into the session, which only `LocalRuntime` can do.
     `idempotent=True` says that a call which a crash interrupted may be made again."""
     def mark(function: Callable) -> Callable:
         text = description if isinstance(description, str) else _first_paragraph(function)

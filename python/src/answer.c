@@ -20,12 +20,11 @@ static void given_up(void *arg)
     }
 }
 
-static struct answer *answer_new(enum answer_kind kind, port *p)
+static struct answer *answer_new(port *p)
 {
     struct answer *a = calloc(1, sizeof *a);
     if (a) {
         a->references = 1;
-        a->kind = kind;
         a->port = port_ref(p);
     }
     return a;
@@ -33,7 +32,7 @@ static struct answer *answer_new(enum answer_kind kind, port *p)
 
 struct answer *answer_new_model(port *p, rlm_model_call *call)
 {
-    struct answer *a = answer_new(ANSWER_MODEL, p);
+    struct answer *a = answer_new(p);
     if (a) {
         a->model = call;
         rlm_model_call_on_cancel(call, given_up, answer_ref(a));
@@ -43,7 +42,7 @@ struct answer *answer_new_model(port *p, rlm_model_call *call)
 
 struct answer *answer_new_tool(port *p, rlm_tool_call *call)
 {
-    struct answer *a = answer_new(ANSWER_TOOL, p);
+    struct answer *a = answer_new(p);
     if (a) {
         a->tool = call;
         rlm_tool_call_on_cancel(call, given_up, answer_ref(a));
@@ -53,7 +52,7 @@ struct answer *answer_new_tool(port *p, rlm_tool_call *call)
 
 struct answer *answer_new_gate(port *p, rlm_gate *gate)
 {
-    struct answer *a = answer_new(ANSWER_GATE, p);
+    struct answer *a = answer_new(p);
     if (a) {
         a->gate = gate;
         rlm_gate_on_cancel(gate, given_up, answer_ref(a));

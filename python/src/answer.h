@@ -8,11 +8,8 @@
 
 #include "port.h"
 
-enum answer_kind { ANSWER_MODEL, ANSWER_TOOL, ANSWER_GATE };
-
 struct answer {
     atomic_int references;
-    enum answer_kind kind;
     port *port;
     /* Under the engine's lock: what waits, NULL once it has been answered. */
     rlm_model_call *model;

@@ -82,27 +82,17 @@ struct request *request_new(enum request_kind kind, const char *agent_id)
     return r;
 }
 
-static bool set(char **where, size_t *len, struct rlm_str text)
-{
-    free(*where);
-    *where = malloc(text.len + 1);
-    if (!*where) {
-        return false;
-    }
-    memcpy(*where, text.ptr, text.len);
-    (*where)[text.len] = '\0';
-    *len = text.len;
-    return true;
-}
-
 bool request_set_text(struct request *r, struct rlm_str text)
 {
-    return set(&r->text, &r->text_len, text);
-}
-
-bool request_set_name(struct request *r, struct rlm_str name)
-{
-    return set(&r->name, &r->name_len, name);
+    free(r->text);
+    r->text = malloc(text.len + 1);
+    if (!r->text) {
+        return false;
+    }
+    memcpy(r->text, text.ptr, text.len);
+    r->text[text.len] = '\0';
+    r->text_len = text.len;
+    return true;
 }
 
 void request_free(struct request *r)
@@ -113,7 +103,6 @@ void request_free(struct request *r)
     answer_unref(r->answer);
     backend_unref(r->backend);
     free(r->messages);
-    free(r->name);
     free(r->text);
     free(r);
 }
@@ -165,7 +154,6 @@ static PyObject *to_python(struct request *r)
 {
     PyObject *replay = r->replay ? Py_True : Py_False;
     PyObject *text = r->text ? text_to_python(r->text, r->text_len) : NULL;
-    PyObject *name = r->name ? text_to_python(r->name, r->name_len) : NULL;
     PyObject *result = NULL;
     if (r->kind == REQUEST_ENDED) {
         result = Py_BuildValue("(s)", "ended");
@@ -189,13 +177,6 @@ static PyObject *to_python(struct request *r)
             result =
                 tuple_of("exec_turn", answer, Py_BuildValue("(sOO)", r->agent_id, text, replay));
             break;
-        case REQUEST_MODEL_CALL:
-            result = tuple_of("model_call", answer, Py_BuildValue("(sO)", r->agent_id, text));
-            break;
-        case REQUEST_HOST_CALL:
-            result = tuple_of("host_call", answer,
-                              Py_BuildValue("(sOOO)", r->agent_id, name, text, replay));
-            break;
         case REQUEST_MESSAGES:
             result =
                 tuple_of("messages", answer, Py_BuildValue("(sOO)", r->agent_id, text, replay));
@@ -209,7 +190,6 @@ static PyObject *to_python(struct request *r)
         }
     }
     Py_XDECREF(text);
-    Py_XDECREF(name);
     return result;
 }
 

@@ -12,17 +12,15 @@ struct answer;
 struct backend;
 
 enum request_kind {
-    REQUEST_CHAT,       /* ("chat", answer, model, messages, max_output_tokens, agent_id, turn) */
-    REQUEST_TOOL,       /* ("tool", answer, index, arguments, agent_id) */
-    REQUEST_EXEC_TURN,  /* ("exec_turn", answer, agent_id, code, replay) */
-    REQUEST_MODEL_CALL, /* ("model_call", answer, agent_id, call) */
-    REQUEST_HOST_CALL,  /* ("host_call", answer, agent_id, name, arguments, replay) */
-    REQUEST_MESSAGES,   /* ("messages", answer, agent_id, messages, final) */
-    REQUEST_NEXT_STEP,  /* ("next_step", answer, agent_id) */
-    REQUEST_CANCEL,     /* ("cancel", answer): nobody waits for that answer any more */
-    REQUEST_EVENT,      /* ("event", text): a line of JSON, as `rlmflow run --json` prints it */
-    REQUEST_BACKEND,    /* ("backend", backend, question, step, text) (backend.h) */
-    REQUEST_ENDED,      /* ("ended",) */
+    REQUEST_CHAT,      /* ("chat", answer, model, messages, max_output_tokens, agent_id, turn) */
+    REQUEST_TOOL,      /* ("tool", answer, index, arguments, agent_id) */
+    REQUEST_EXEC_TURN, /* ("exec_turn", answer, agent_id, code, replay) */
+    REQUEST_MESSAGES,  /* ("messages", answer, agent_id, messages, final) */
+    REQUEST_NEXT_STEP, /* ("next_step", answer, agent_id) */
+    REQUEST_CANCEL,    /* ("cancel", answer): nobody waits for that answer any more */
+    REQUEST_EVENT,     /* ("event", text): a line of JSON, as `rlmflow run --json` prints it */
+    REQUEST_BACKEND,   /* ("backend", backend, question, step, text) (backend.h) */
+    REQUEST_ENDED,     /* ("ended",) */
 };
 
 /* Of a backend; the text is the agent's id, code, results, nothing, an outcome (whose number is the step). */
@@ -53,8 +51,8 @@ struct request {
     size_t n_messages;
     int max_output_tokens, turn;
     char agent_id[256];
-    char *name, *text;
-    size_t name_len, text_len;
+    char *text;
+    size_t text_len;
     bool replay; /* of messages: final */
 };
 
@@ -70,7 +68,6 @@ void port_put(port *p, struct request *take_r);
 struct request *request_new(enum request_kind kind, const char *agent_id);
 /* Copies a text; false: no memory. */
 bool request_set_text(struct request *r, struct rlm_str text);
-bool request_set_name(struct request *r, struct rlm_str name);
 void request_free(struct request *r);
 
 /* A list of tuples, with the GIL. */

@@ -13,14 +13,11 @@
 
 enum hook {
     HOOK_EXEC_TURN = 1,
-    HOOK_MODEL_CALL = 2,
-    HOOK_HOST_CALL = 4,
-    HOOK_EVENTS = 8,      /* tell of each change of the graph */
-    HOOK_ALL_EVENTS = 16, /* and of states, pieces of replies and notices */
-    HOOK_NEXT_STEP = 32,
-    HOOK_MESSAGES = 64,
+    HOOK_EVENTS = 2, /* tell of each change of the graph */
+    HOOK_NEXT_STEP = 4,
+    HOOK_MESSAGES = 8,
     /* Those that a run may get after its beginning. */
-    HOOKS_AT_ANY_TIME = HOOK_EVENTS | HOOK_ALL_EVENTS | HOOK_NEXT_STEP,
+    HOOKS_AT_ANY_TIME = HOOK_EVENTS | HOOK_NEXT_STEP,
 };
 
 /* What a model or tool that Python answers for belongs to. */

@@ -73,7 +73,6 @@ static void put_gate(struct run_object *self,
                      enum request_kind kind,
                      rlm_gate *gate,
                      const rlm_graph *g,
-                     struct rlm_str name,
                      struct rlm_str text,
                      bool replay)
 {
@@ -82,39 +81,22 @@ static void put_gate(struct run_object *self,
     if (!a) {
         rlm_gate_reject(gate, NULL, (struct rlm_str){"out of memory", 13});
     }
-    bool whole = r && request_set_text(r, text) && request_set_name(r, name);
+    bool whole = r && request_set_text(r, text);
     if (r) {
         r->replay = replay;
     }
     put(self, r, a, whole);
 }
 
-static const struct rlm_str no_name = {"", 0};
-
 static void on_exec_turn(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str code, bool replay)
 {
-    put_gate(arg, REQUEST_EXEC_TURN, gate, g, no_name, code, replay);
-}
-
-static void on_model_call(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str call_json)
-{
-    put_gate(arg, REQUEST_MODEL_CALL, gate, g, no_name, call_json, false);
-}
-
-static void on_host_call(void *arg,
-                         rlm_gate *gate,
-                         rlm_graph *g,
-                         struct rlm_str name,
-                         struct rlm_str arguments_json,
-                         bool replay)
-{
-    put_gate(arg, REQUEST_HOST_CALL, gate, g, name, arguments_json, replay);
+    put_gate(arg, REQUEST_EXEC_TURN, gate, g, code, replay);
 }
 
 static void
 on_messages(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str messages_json, bool final)
 {
-    put_gate(arg, REQUEST_MESSAGES, gate, g, no_name, messages_json, final);
+    put_gate(arg, REQUEST_MESSAGES, gate, g, messages_json, final);
 }
 
 static void on_next_step(void *arg, rlm_gate *gate, rlm_graph *g)
@@ -124,15 +106,14 @@ static void on_next_step(void *arg, rlm_gate *gate, rlm_graph *g)
         rlm_gate_allow(gate, NULL);
         return;
     }
-    put_gate(arg, REQUEST_NEXT_STEP, gate, g, no_name, no_name, false);
+    put_gate(arg, REQUEST_NEXT_STEP, gate, g, (struct rlm_str){"", 0}, false);
 }
 
 static void on_event(void *arg, rlm_run *run, const struct rlm_event *event)
 {
     (void)run;
     struct run_object *self = arg;
-    bool change = event->type <= RLM_EVENT_REMOVE_CHILD;
-    if (!(self->hooks & HOOK_ALL_EVENTS) && !(change && self->hooks & HOOK_EVENTS)) {
+    if (event->type > RLM_EVENT_REMOVE_CHILD || !(self->hooks & HOOK_EVENTS)) {
         return;
     }
     struct request *r = request_new(REQUEST_EVENT, "");
@@ -160,8 +141,6 @@ struct rlm_flow_hooks run_hooks(struct run_object *self)
     struct rlm_flow_hooks hooks = RLM_FLOW_HOOKS_INIT;
     hooks.arg = self;
     hooks.exec_turn = self->hooks & HOOK_EXEC_TURN ? on_exec_turn : NULL;
-    hooks.model_call = self->hooks & HOOK_MODEL_CALL ? on_model_call : NULL;
-    hooks.host_call = self->hooks & HOOK_HOST_CALL ? on_host_call : NULL;
     hooks.messages = self->hooks & HOOK_MESSAGES ? on_messages : NULL;
     hooks.next_step = on_next_step;
     return hooks;
