@@ -108,14 +108,35 @@ static void append_observation(struct rlm_agent *agent,
 
 /* ---- events of a session ---- */
 
-void rlm_agent_finish_answered(struct rlm_agent *agent, rlm_str output)
+/* What the cell bound is gone when more is asked and the session is: it is kept here, too. */
+static void
+finish_answered(struct rlm_agent *agent, rlm_str output, const struct rlm_cell_finished *how)
 {
     rlm_autofree char *answer = rlm_steal(&agent->answer);
+    rlm_auto_buf struct rlm_buf metadata = RLM_BUF(TEXT_MAX);
+    rlm_error *err = NULL;
     if (agent->session && !rlm_agent_may_keep_session(agent)) {
         rlm_run_retire_session(agent->run, rlm_steal(&agent->session));
         agent->session_ready = false;
     }
-    rlm_agent_finish(agent, "answered", (rlm_str){answer, agent->answer_len}, output, RLM_STR(""));
+    put_metadata(how, NULL, &metadata);
+    if (rlm_buf_check(&metadata, &err) < 0) {
+        rlm_run_fail(agent->run, err);
+        return;
+    }
+    struct rlm_node done = {
+        .type = RLM_DONE_OUTPUT,
+        .result = {answer, agent->answer_len},
+        .reason = RLM_STR("answered"),
+        .output = output,
+        .metadata = rlm_buf_str(&metadata),
+    };
+    rlm_agent_finish_with(agent, &done);
+}
+
+void rlm_agent_finish_answered(struct rlm_agent *agent, rlm_str output)
+{
+    finish_answered(agent, output, NULL);
 }
 
 static void session_ready(void *arg, rlm_str ready_json)
@@ -181,7 +202,7 @@ void rlm_agent_end_cell(struct rlm_agent *agent, const struct rlm_cell_finished 
     agent->again = NULL;
     rlm_calls_cancel(agent, "terminated");
     if (agent->answer) {
-        rlm_agent_finish_answered(agent, how->output);
+        finish_answered(agent, how->output, how);
         return;
     }
     struct rlm_observation o = {

@@ -2,6 +2,7 @@
 #include "whole_run.h"
 
 #include "base/loop.h"
+#include "graph/journal.h"
 
 #include <stdlib.h>
 
@@ -65,6 +66,29 @@ static void check_replay(struct setup *s, const char *path, size_t cells)
     }
 }
 
+static int keep_kind(
+    void *arg, enum rlm_record_kind kind, int64_t offset, struct rlm_str payload, rlm_error **err)
+{
+    static const char letters[RLM_RECORD_KIND_LIMIT] = {
+        [RLM_RECORD_RUN] = 'B',           [RLM_RECORD_RESUMED] = 'B',
+        [RLM_RECORD_RUN_ENDED] = 'E',     [RLM_RECORD_SESSION_OPENED] = 's',
+        [RLM_RECORD_SESSION_ENDED] = 'x',
+    };
+    char *kinds = arg;
+    (void)offset, (void)payload, (void)err;
+    kinds[strlen(kinds)] = letters[kind];
+    return 0;
+}
+
+/* Which drives began and ended, and sessions were opened and died. */
+static const char *drives(const char *path)
+{
+    static char kinds[100];
+    memset(kinds, 0, sizeof kinds);
+    CHECK_INT(rlm_journal_read(path, keep_kind, kinds, NULL, NULL), 0);
+    return kinds;
+}
+
 /* The session that was kept, which has descriptors, is gone. */
 static void turn_until_fewer(struct setup *s, int fds)
 {
@@ -105,6 +129,7 @@ TEST(a_recorded_follow_up_is_replayed)
     finish(&s, "answered", "first");
     ask(&s);
     finish(&s, "answered", "42");
+    CHECK_TEXT(drives(journal("run.rlm")), "BsEBE");
     check_replay(&s, journal("run.rlm"), 2);
     teardown(&s);
 }
@@ -167,12 +192,15 @@ TEST(a_kept_session_that_dies_is_one_that_was_not_kept)
                            "threading.Timer(0.05, os._exit, (3,)).start()\ndone('first')\n```\n"
                            "@reply turn=2\n```repl\ndone(str('threading' in globals()))\n```\n",
                            defaults);
-    begin(&s, NULL, true);
+    begin(&s, journal("run.rlm"), true);
     finish(&s, "answered", "first");
     turn_until_fewer(&s, count_fds()); /* it dies */
+    CHECK_TEXT(drives(journal("run.rlm")), "BsE");
     ask(&s);
     CHECK_STR(node_at(&s, 5)->error, "session_lost");
     finish(&s, "answered", "False");
+    CHECK_TEXT(drives(journal("run.rlm")), "BsEBxsE");
+    check_replay(&s, journal("run.rlm"), 2);
     teardown(&s);
 }
 
