@@ -75,7 +75,7 @@ struct rlm_backend {
     struct rlm_session_options options;
 
     enum backend_state state;
-    bool was_ready, paused, unwinding;
+    bool paused, unwinding;
     bool closed; /* by the engine: the program's answer to that is what is left */
     unsigned depth;
     int64_t cell;

@@ -337,7 +337,6 @@ static void opened(rlm_backend *b)
 {
     bool has_said = b->inner.ready.len > 0;
     b->state = BACKEND_IDLE;
-    b->was_ready = true;
     b->events.ready(b->arg, has_said ? rlm_buf_str(&b->inner.ready) : RLM_STR("{}"));
 }
 

@@ -381,6 +381,17 @@ def test_a_gate_answers_a_call_of_its_own():
     assert flow.run("q") == "from the gate"
 
 
+def test_restored_cells_pass_the_gate_again(tmp_path):
+    flow = rlmflow.Flow(Replies(block("x = 20")), runtime=gated(), max_iters=1)
+    with pytest.raises(rlmflow.RunEnded):
+        flow.run("q", journal=tmp_path / "run.rlm")
+    runtime = gated()
+    flow = rlmflow.Flow(Replies(block("done(x + 1)")), runtime=runtime)
+    assert flow.resume(tmp_path / "run.rlm", query="and then?", restore="replay") == "21"
+    assert [s[1] for s in runtime.saw if s[0] == "start"] == ["x = 20", "done(x + 1)"]
+    assert rlmflow.Flow(Replies(), runtime=runtime).replay(tmp_path / "run.rlm").same
+
+
 def test_open_outside_of_a_run_says_so(runtime):
     graphs = []
 
