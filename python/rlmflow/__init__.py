@@ -10,6 +10,7 @@ from .clients import *  # noqa: F401,F403
 from .events import *  # noqa: F401,F403
 from .flow import *  # noqa: F401,F403
 from .graph import *  # noqa: F401,F403
+from .isolated import *  # noqa: F401,F403
 from .local import *  # noqa: F401,F403
 from .nodes import *  # noqa: F401,F403
 from .prompts import *  # noqa: F401,F403

@@ -307,6 +307,7 @@ class Flow:
         return hooks
 
     def _new_run(self, hooks: int = 0) -> tuple:
+        self.runtime._check_can_open()
         clients: list = []
         models = []
         for name in {"default": None, **self.llm_clients}:

@@ -36,6 +36,9 @@ class Runtime:
         a way of its own. `graph` is the agent's. An override that raises fails the agent."""
         return open_inner(self, graph)
 
+    def _check_can_open(self) -> None:
+        """Raises, before a run begins, when no session could be opened."""
+
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         """What the engine knows of it, for a run with these tools."""
         raise NotImplementedError(f"{type(self).__name__} has no sessions of its own to open")

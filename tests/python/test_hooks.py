@@ -8,31 +8,6 @@ from test_flow import Replies, block
 TWO = block("x = 1\nprint('one', x)"), block("done(f'x is {x}')")
 
 
-def test_exec_turn_of_the_users_document(runtime, monkeypatch):
-    class ReviewingFlow(rlmflow.Flow):
-        async def exec_turn(self, graph, code, *, replay=False):
-            if not replay and "rm -rf" in code and input(f"run? {code}\n> ") != "y":
-                node = rlmflow.ErrorOutput(
-                    content="rejected by reviewer",
-                    output="rejected by reviewer",
-                    error="rejected",
-                )
-                self.append_node(graph, node)
-                return node
-            return await super().exec_turn(graph, code, replay=replay)
-
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or "n")
-    client = Replies(block("# rm -rf\nprint('ran')"), block("done('gave up')"))
-    assert ReviewingFlow(client, runtime=runtime).run("q") == "gave up"
-    assert asked == ["run? # rm -rf\nprint('ran')\n> "]
-    assert client.asked[1][-1]["content"].startswith("rejected by reviewer")
-    monkeypatch.setattr("builtins.input", lambda prompt: "y")
-    client = Replies(block("# rm -rf\nprint('ran')"), block("done('did')"))
-    assert ReviewingFlow(client, runtime=runtime).run("q") == "did"
-    assert client.asked[1][-1]["content"].startswith("ran")
-
-
 def test_exec_turn_gets_what_was_observed_before_the_agent_goes_on(runtime):
     seen = []
 
