@@ -312,17 +312,18 @@ def test_the_documents_reviewer_asks_at_the_terminal_and_is_heard(answer, told, 
     assert shown == f"run? print('rm -rf', 'build')\n> {answer}\n{told}\n"
 
 
-def test_an_error_output_is_seen_by_the_next_turn_as_a_failure(runtime): space = {"input": lambda prompt: "n"}
-                                             exec(REVIEWING, space) client = Replies(block("print('rm -rf')"),
-                                             block("done('gave up')")) graph = rlmflow.Graph(query="q") assert
-                                             space["ReviewingFlow"](client, runtime=runtime).run(graph=graph)
-                                             == "gave up" assert client.asked[1][-1]["role"] == "user" assert
-                                             client.asked[1][-1]["content"].startswith("rejected by reviewer")
-                                             node = next(n for n in graph.nodes if n.type == "error_output")
-                                             assert (node.content, node.output, node.error) == ("rejected by
-                                             reviewer", "rejected by reviewer", "rejected") assert [n.type for
-                                             n in graph.nodes] == ["user_query", "llm_output", "error_output",
-                                             "llm_output", "exec_action", "done_output"]
+def test_an_error_output_is_seen_by_the_next_turn_as_a_failure(runtime):
+    space = {"input": lambda prompt: "n"}
+    exec(REVIEWING, space)
+    client = Replies(block("print('rm -rf')"), block("done('gave up')"))
+    graph = rlmflow.Graph(query="q")
+    assert space["ReviewingFlow"](client, runtime=runtime).run(graph=graph) == "gave up"
+    assert client.asked[1][-1]["role"] == "user"
+    assert client.asked[1][-1]["content"].startswith("rejected by reviewer")
+    node = next(n for n in graph.nodes if n.type == "error_output")
+    assert [node.content, node.output, node.error] == ["rejected by reviewer", "rejected by reviewer", "rejected"]
+    assert [n.type for n in graph.nodes] == ["user_query", "llm_output", "error_output", "llm_output",
+                                             "exec_action", "done_output"]
 
 
 def test_the_transport_is_gated_by_what_open_returns():
