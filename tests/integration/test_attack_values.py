@@ -3,8 +3,6 @@
 import pytest
 from runs import command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 NUMBERS = 2_500_000  # as JSON more than 16 MiB
 
 

@@ -1,9 +1,6 @@
 """What the model is sent: roles, limits of the conversation, contexts that are too short."""
 
-import pytest
 from runs import Text, command, go, look, mind  # noqa: F401
-
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
 
 
 def text_of(message):

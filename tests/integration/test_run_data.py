@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from runs import command, descendants, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 BAD = "a\r\nb\rc\n\0de\u0301\U0001f600"
 MIB = 1 << 20
 

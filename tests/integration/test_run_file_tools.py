@@ -2,10 +2,7 @@
 
 import re
 
-import pytest
 from runs import command, go, look, mind  # noqa: F401
-
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
 
 WRITES = r"""
 print(write_file("sub/dir/a.txt", "one\ntwo\nthree\n"))

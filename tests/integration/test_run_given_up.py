@@ -3,8 +3,6 @@
 import pytest
 from runs import command, go, look, mind, task_of  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 SLOW = {"reply": "late", "gate": "never"}
 
 

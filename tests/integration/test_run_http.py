@@ -5,8 +5,6 @@ import json
 import pytest
 from runs import command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 PLAN = """
 halves = await launch_subagents([
     {"query": "count words", "name": "left", "inputs": {"text": INPUTS["book"][:len(book) // 2]}},

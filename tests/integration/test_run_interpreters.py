@@ -8,8 +8,6 @@ import pytest
 from runs import command, go, look, mind  # noqa: F401
 from workers import interpreters
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 CODE = """
 import asyncio, sys
 print(sys.version_info[:3], text.count("x"))

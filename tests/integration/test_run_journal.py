@@ -8,8 +8,6 @@ import pytest
 from journal import Journal, blob_ids
 from runs import command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 LOOK = "import random\nprint(random.random())\nprint(d['a.txt'])"
 WORK = """
 import asyncio
@@ -301,7 +299,7 @@ def test_everything_is_recorded_before_it_acts(go, tmp_path):
         snapshot("asked")
         return ("import shutil, os\n"
                 "def snapshot(name):\n"
-                f"    os.mkdir(f'{tmp_path}/{{name}}')\n"
+                f"    os.makedirs(f'{tmp_path}/{{name}}', exist_ok=True)\n"
                 f"    shutil.copy('{tmp_path}/run1.rlm/journal', f'{tmp_path}/{{name}}/journal')\n"
                 "snapshot('running')\n"
                 "print(await llm_query('a'))\n"

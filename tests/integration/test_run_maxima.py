@@ -7,8 +7,6 @@ import json
 import pytest
 from runs import command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 HUGE = 100_000_000
 
 

@@ -6,8 +6,6 @@ import socket
 import pytest
 from runs import command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 OK = mind({"go": "done('fine')"})
 CHILD = mind({"go": 'r, = await launch_subagents([{"query": "work"}])\n'
                     'done(repr((isinstance(r, Failure), r.reason, r.message)))',

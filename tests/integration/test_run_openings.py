@@ -7,8 +7,6 @@ import pytest
 from program import Result
 from runs import command, descendants, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 PID = "import os\ndone(os.getpid())"
 LAUNCH = ("import os\n"
           "r = await launch_subagents([{'query': 'work'}, {'query': 'work'}])\n"
@@ -40,6 +38,7 @@ def workers_before_the_first_reply(start_rlmflow, server, args, expected):
     return Result(out, err, process.returncode), found
 
 
+@pytest.mark.replayed("recorded", "the code answers with process ids")
 def test_spare_workers_are_started_ahead_and_used_once(start_rlmflow, server, command):
     """The root's own worker is started while its model thinks; those of its children are spare ones."""
     server.set_rules(mind({"go": {"reply": LAUNCH, "gate": "first"}, "work": PID}))
@@ -51,6 +50,7 @@ def test_spare_workers_are_started_ahead_and_used_once(start_rlmflow, server, co
     assert set(used) <= found, (used, found)
 
 
+@pytest.mark.replayed("recorded", "the code answers with process ids")
 def test_without_spare_nothing_is_started_that_is_not_needed(start_rlmflow, server, command):
     server.set_rules(mind({"go": {"reply": LAUNCH, "gate": "first"}, "work": PID}))
     args, _ = command(server)
