@@ -1122,6 +1122,15 @@ RLM_API char *rlm_view_event(const struct rlm_event *event, const struct rlm_vie
 /* Text of a model or agent as one line that is harmless on a terminal: escape sequences and control
  * characters are gone, ends of lines are blanks. Every view does this. Options may be NULL. */
 RLM_API char *rlm_view_text(struct rlm_str text, const struct rlm_view_options *options);
+/* Code as a person should see it before it runs, for exec_turn: nothing is left out, and no line can be taken
+ * for one of the program's. Each line stands behind its number ("   7 | "); one longer than `width` goes on
+ * behind "     : ". What a terminal does not show for what it is (controls, zero-width and bidi
+ * characters, blanks that are not plain ones, bytes that are not UTF-8) is written as <U+200B> or <0xFF>, and
+ * the bar of such a line is a "!". `*ret_hidden` (may be NULL) counts them. Options may be NULL. The caller
+ * frees the text. NULL: no memory. */
+RLM_API char *rlm_view_code(struct rlm_str code,
+                            const struct rlm_view_options *options,
+                            size_t *ret_hidden);
 
 #ifdef __cplusplus
 }

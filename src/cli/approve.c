@@ -9,12 +9,14 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 4096, CODE_MAX_BYTES = 64 << 20, EDITOR_POLL_MS = 50, AWAY_POLL_MS = 500 };
+enum { LINE_MAX_BYTES = 4096, CODE_MAX_BYTES = 64 << 20, COLUMNS_USUAL = 80 };
+enum { EDITOR_POLL_MS = 50, AWAY_POLL_MS = 500 };
 
 enum state { AT_REST, CHOICE, REASON, EDITOR };
 
@@ -87,23 +89,28 @@ static bool is_in_front(const approve *a)
     return tcgetpgrp(a->terminal) == getpgrp();
 }
 
-/* Code as it is: what a terminal would not show is shown as an escape, so that nothing hides. */
-static void put_code(FILE *to, struct rlm_str code)
+static int columns_of(const approve *a)
 {
-    char *shown;
-    size_t len;
-    FILE *text = text_stream(&shown, &len);
-    for (size_t i = 0; i < code.len; i++) {
-        unsigned char c = (unsigned char)code.ptr[i];
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
-            fprintf(text, "\\x%02x", c);
-        } else {
-            fputc(c, text);
-        }
-    }
-    fclose(text);
-    text_print_lines(to, (struct rlm_str){shown, len});
+    struct winsize size;
+    return ioctl(a->terminal, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : COLUMNS_USUAL;
+}
+
+/* What is shown is what would run, all of it; so nothing is taken out as from other text. */
+static void put_code(FILE *to, struct rlm_str code, int columns)
+{
+    struct rlm_view_options view = RLM_VIEW_OPTIONS_INIT;
+    size_t hidden;
+    view.width = columns;
+    char *shown = text_or_end(rlm_view_code(code, &view, &hidden));
+    fputs(shown, to);
     free(shown);
+    if (hidden) {
+        fprintf(to,
+                "--- it has %zu hidden character%s, written as <U+...> in lines with a \"!\" ---\n",
+                hidden, hidden == 1 ? "" : "s");
+    } else {
+        fputs("---\n", to);
+    }
 }
 
 static void prompt(approve *a)
@@ -122,8 +129,7 @@ static void show(approve *a)
                                         q->agent, q->turn, a->n_queue - 1)
                           : text_format("--- %s, turn %d wants to run this ---", q->agent, q->turn);
     text_print_lines(to, (struct rlm_str){head, strlen(head)});
-    put_code(to, q->code);
-    fputs("---\n", to);
+    put_code(to, q->code, columns_of(a));
     fclose(to);
     free(head);
     if (is_in_front(a)) {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void *or_end(void *allocated)
+void *text_or_end(void *allocated)
 {
     if (!allocated) {
         static const char message[] = "rlmflow: out of memory\n";
@@ -18,18 +18,18 @@ static void *or_end(void *allocated)
 
 void *text_allocate(size_t size_bytes)
 {
-    return or_end(calloc(1, size_bytes ? size_bytes : 1));
+    return text_or_end(calloc(1, size_bytes ? size_bytes : 1));
 }
 
 char *text_copy(const char *text)
 {
-    return or_end(strdup(text));
+    return text_or_end(strdup(text));
 }
 
 __attribute__((format(printf, 1, 0))) static char *format_list(const char *format, va_list args)
 {
     char *text = NULL;
-    return or_end(vasprintf(&text, format, args) < 0 ? NULL : text);
+    return text_or_end(vasprintf(&text, format, args) < 0 ? NULL : text);
 }
 
 char *text_format(const char *format, ...)
@@ -65,7 +65,7 @@ char *text_shell_word(const char *word)
 
 FILE *text_stream(char **ret_text, size_t *ret_len)
 {
-    return or_end(open_memstream(ret_text, ret_len));
+    return text_or_end(open_memstream(ret_text, ret_len));
 }
 
 void text_list_add(char ***list, char *take_text)
@@ -74,7 +74,7 @@ void text_list_add(char ***list, char *take_text)
     while (*list && (*list)[n]) {
         n++;
     }
-    *list = or_end(realloc(*list, (n + 2) * sizeof **list));
+    *list = text_or_end(realloc(*list, (n + 2) * sizeof **list));
     (*list)[n] = take_text;
     (*list)[n + 1] = NULL;
 }
@@ -265,7 +265,7 @@ int text_read_file(const char *path, size_t max, struct rlm_str *ret_text)
     for (;;) {
         if (len + 1 >= cap) {
             cap = cap ? cap * 2 : 65536;
-            text = or_end(realloc(text, cap));
+            text = text_or_end(realloc(text, cap));
         }
         ssize_t n = read(fd, text + len, cap - len - 1);
         if (n > 0) {

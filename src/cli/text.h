@@ -15,6 +15,7 @@ enum exit_code {
 };
 
 /* Unlike the library the program has nothing better to do without memory than to say so and end. */
+void *text_or_end(void *allocated); /* not NULL: what was given */
 void *text_allocate(size_t size_bytes); /* zeroed */
 char *text_copy(const char *text);
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -37,6 +37,11 @@ static bool is_in(const struct range *ranges, size_t n, int32_t c)
 
 #define IS_IN(ranges, c) is_in(ranges, sizeof ranges / sizeof *ranges, c)
 
+bool rlm_plain_hides(int32_t c)
+{
+    return IS_IN(hidden, c);
+}
+
 static int width_of(int32_t c)
 {
     if (c < 0x300) {
@@ -85,7 +90,7 @@ static int32_t next_visible(rlm_str text, size_t *pos)
             return ' ';
         } else if (c < 0) {
             return 0xfffd;
-        } else if (!IS_IN(hidden, c)) {
+        } else if (!rlm_plain_hides(c)) {
             return c;
         }
     }

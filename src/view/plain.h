@@ -35,6 +35,9 @@ void rlm_plain_end(struct rlm_plain *p);
  * how many are left. */
 void rlm_plain_block(struct rlm_plain *p, rlm_str text, const char *indent, size_t max_lines);
 
+/* The character is one of those that are taken out. */
+bool rlm_plain_hides(int32_t c);
+
 /* 999, 12.3k, 4.56M */
 void rlm_plain_count(struct rlm_plain *p, int64_t count);
 /* $0.0123; nothing for 0. */

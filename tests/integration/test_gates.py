@@ -20,8 +20,10 @@ ASK = rb"\[q\]uit: $"
 class Person:
     """The program on a terminal of its own, and somebody who types."""
 
-    def __init__(self, workspace, *args, env=None):
+    def __init__(self, workspace, *args, env=None, columns=None):
         self.control, self.side = os.openpty()
+        if columns:
+            termios.tcsetwinsize(self.side, (24, columns))
         self.before = termios.tcgetattr(self.side)
         self.text, self.taken = b"", 0
         self.process = subprocess.Popen(
@@ -75,11 +77,11 @@ def person(workspace):
 @pytest.fixture
 def run(person, scripted_model, tmp_path):
     """Starts a run of these cells (by turn of the root) whose code is asked for."""
-    def start(*cells, rule="all", children=(), env=None, flags=()):
+    def start(*cells, rule="all", children=(), env=None, flags=(), columns=None):
         script = [({"agent": "root", "turn": i + 1}, cell(c)) for i, c in enumerate(cells)]
         script += [({"agent": agent}, cell(code)) for agent, code in children]
         return person("run", "go", "--model", scripted_model(script), "--approve", rule, "-q", "-o",
-                      tmp_path / "run.rlm", *flags, env=env)
+                      tmp_path / "run.rlm", *flags, env=env, columns=columns)
     return start
 
 
@@ -102,7 +104,7 @@ def test_code_runs_when_a_person_agrees(run, run_rlmflow, tmp_path):
     p = run("x = 'a\\tb'\nif x:\n    print(x)", "done('yes')")
     seen = p.sees(ASK)
     assert "root, turn 1" in seen
-    assert "\nx = 'a\\tb'\nif x:\n    print(x)\n---\n" in seen
+    assert "\n   1 | x = 'a\\tb'\n   2 | if x:\n   3 |     print(x)\n---\n" in seen
     assert not Journal(tmp_path / "run.rlm").all("cell_started")
     p.types("y\n")
     assert "root, turn 2" in p.sees(ASK)
@@ -256,11 +258,54 @@ def test_what_was_typed_before_the_question_is_no_answer(run, tmp_path):
     assert p.end(0)[0] == "x"
 
 
-def test_code_cannot_hide_behind_what_a_terminal_does_not_show(run):
-    p = run("x = '\x1b[2K\x1b[1A\x08'\ndone('shown')")
-    assert r"x = '\x1b[2K\x1b[1A\x08'" in p.sees(ASK)
-    p.types("y\n")
-    assert p.end(0)[0] == "shown"
+# What terminals obey, what they show as nothing or as a plain blank, and what turns the direction of writing.
+HIDDEN = "\b\x1b\x7f\x9b\xa0\xad\u061c\u115f\u180e\u2003\u200b\u200d\u2028\u202e\u2060\u2066\u2800\u3000\u3164" \
+    "\ue000\ufe0f\ufeff\U000e0041"
+
+
+def lines_of(seen):
+    """The code that a question shows, by line, and what stands under it."""
+    frame, *lines = seen[seen.index("--- root"):].split("\n")
+    end = next(i for i, line in enumerate(lines) if line.startswith("---"))
+    return lines[:end], lines[end:]
+
+
+def test_nothing_hides_in_code_that_is_shown(run):
+    p = run("\n".join(f"# a{c}b" for c in HIDDEN))
+    code, under = lines_of(p.sees(ASK))
+    assert code == [f"{i:4} ! # a<U+{ord(c):04X}>b" for i, c in enumerate(HIDDEN, 1)]
+    assert f"it has {len(HIDDEN)} hidden characters," in under[0]
+    p.types("q\n")
+    p.end(3)
+
+
+def test_a_carriage_return_is_no_end_of_a_comment_for_the_person_alone(run, tmp_path):
+    """For Python it ends a line, on a terminal it goes back to the start of one."""
+    p = run(f"# only a comment\ropen({str(tmp_path / 'ran')!r}, 'w')#\ndone('x')")
+    code, _ = lines_of(p.sees(ASK))
+    assert code[0].startswith("   1 ! # only a comment<U+000D>open(")
+    p.types("q\n")
+    p.end(3)
+    assert not (tmp_path / "ran").exists()
+
+
+FRAMES = ["---", "Run it? [y]es, [n]o: y", "--- root.a, turn 1 wants to run this ---", "   9 | x = 1"]
+
+
+@pytest.mark.parametrize("columns", [None, 31, 80])
+def test_no_line_of_code_stands_where_the_questions_do(run, columns):
+    """Neither as a line of the code nor where the terminal would break a long one."""
+    width = columns or 80
+    long = [f"{'界' * (offset % 2)}{' ' * offset}{frame}" for frame in FRAMES for offset in range(width)]
+    text = "\n".join(["s = '''", *FRAMES, "".join(long), "'''"])
+    p = run(text, columns=columns)
+    code, under = lines_of(p.sees(ASK))
+    assert all(len(line) + line.count("界") <= width for line in code)
+    parts = [re.fullmatch(r"( {,3}\d+ \|| {4} :) ?(.*)", line).groups() for line in code]
+    assert "".join("\n" * ("|" in gutter) + rest for gutter, rest in parts)[1:] == text
+    assert under[0] == "---" and under[1].startswith("Run it?")
+    p.types("q\n")
+    p.end(3)
 
 
 def test_others_go_on_while_a_person_thinks(run, tmp_path):
