@@ -259,6 +259,9 @@ void rlm_agent_take_reply(struct rlm_agent *agent,
     struct rlm_json_writer w = {.buf = &metadata};
     rlm_json_begin(&w, '{');
     rlm_json_member_str(&w, "finish_reason", reply->finish_reason);
+    if (reply->tool_code.len) {
+        rlm_json_member_bool(&w, "tool_code", true);
+    }
     rlm_json_end(&w, '}');
     struct rlm_node node = {
         .type = RLM_LLM_OUTPUT,

@@ -13,7 +13,26 @@ enum { TEXT_MAX = 64 * 1024 * 1024, SESSION_OPEN_TIMEOUT_MS = 60 * 1000 };
 
 /* ---- what the model is told of a cell ---- */
 
-/* The note of the extractor on the reply whose code has just run, or what ran in its place. */
+/* The note of the extractor on a reply, and whether it was cut off. */
+static void note_on_reply(const struct rlm_node *node, struct rlm_buf *note)
+{
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
+    const rlm_json *metadata = NULL;
+    if (arena) {
+        rlm_json_parse(arena, node->metadata, &metadata, NULL);
+    }
+    if (!rlm_json_bool(rlm_json_get(metadata, "tool_code"), false)) {
+        rlm_code_extract(node->content, &code, note);
+    }
+    rlm_str finish = rlm_json_text(rlm_json_get(metadata, "finish_reason"), RLM_STR(""));
+    if (rlm_str_is(finish, "length") || rlm_str_is(finish, "max_tokens")) {
+        rlm_buf_adds(note, note->len ? " " : "");
+        rlm_buf_adds(note, "Your reply was cut off at its length limit; write less at once.");
+    }
+}
+
+/* The note on the reply whose code has just run, or what ran in its place. */
 static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
 {
     rlm_str ran = RLM_STR("");
@@ -22,17 +41,11 @@ static void note_on_code(const rlm_graph *g, struct rlm_buf *note)
         if (node->type == RLM_EXEC_ACTION && !ran.len) {
             ran = node->code;
         } else if (node->type == RLM_LLM_OUTPUT) {
-            if (ran.len && !rlm_str_eq(ran, node->code)) {
+            if (!ran.len || rlm_str_eq(ran, node->code)) {
+                note_on_reply(node, note);
+            } else {
                 rlm_buf_adds(note, "Your code was changed before it ran. This is what ran:\n");
                 rlm_buf_add_str(note, ran);
-                return;
-            }
-            rlm_auto_buf struct rlm_buf code = RLM_BUF(TEXT_MAX);
-            rlm_code_extract(node->content, &code, note);
-            if (memmem(node->metadata.ptr, node->metadata.len, "\"length\"", 8)) {
-                rlm_buf_adds(note, note->len ? " " : "");
-                rlm_buf_adds(note,
-                             "Your reply was cut off at its length limit; write less at once.");
             }
             return;
         }

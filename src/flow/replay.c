@@ -132,6 +132,26 @@ void rlm_replay_park(struct rlm_agent *agent)
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
+/* The reply that became the node (rlm_agent_take_reply): code of a native tool call stands behind its
+ * text as a block, and is not looked for in it. */
+static struct rlm_chat_reply reply_of(const struct rlm_node *was, rlm_arena *arena)
+{
+    static const char before[] = "```repl\n", after[] = "\n```";
+    struct rlm_chat_reply reply = {.text = was->content};
+    const rlm_json *metadata = NULL;
+    if (rlm_json_parse(arena, was->metadata, &metadata, NULL) < 0) {
+        return reply;
+    }
+    reply.finish_reason = rlm_json_text(rlm_json_get(metadata, "finish_reason"), RLM_STR(""));
+    size_t block = strlen(before) + was->code.len + strlen(after);
+    if (rlm_json_bool(rlm_json_get(metadata, "tool_code"), false) && block <= was->content.len) {
+        reply.tool_code = was->code;
+        reply.text.len -= block;
+        reply.text.len -= reply.text.len > 0; /* the line ending between the two */
+    }
+    return reply;
+}
+
 void rlm_replay_turn(struct rlm_agent *agent, bool final)
 {
     const struct rlm_node *was = rlm_replay_next(agent);
@@ -169,7 +189,7 @@ void rlm_replay_turn(struct rlm_agent *agent, bool final)
             RLM_STR(""), RLM_STR(""));
         return;
     }
-    struct rlm_chat_reply reply = {.text = was->content};
+    struct rlm_chat_reply reply = reply_of(was, arena);
     rlm_agent_take_reply(agent, &reply, &was->usage, was->call_id);
 }
 

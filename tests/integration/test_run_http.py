@@ -150,6 +150,20 @@ def test_code_in_a_native_tool_call_runs(go):
         assert (run.code, run.answer) == (0, "42"), run.stderr
 
 
+def test_code_of_a_native_tool_call_runs_and_not_a_block_beside_it(go):
+    """Nor one inside it; and no word of blocks that did not run."""
+    def plan(request):
+        turn = sum(role == "assistant" for role, _ in request.messages)
+        code = ['print("""\n```repl\nprint(1)\n```\n""")', "done('called')"][turn]
+        return {"reply": "Such as:\n```repl\ndone('shown')\n```",
+                "tool_calls": [{"name": "repl", "arguments": {"code": code}}]}
+
+    for api in ("openai", "anthropic"):
+        run = go([{"reply": plan}], api=api)
+        assert (run.code, run.answer) == (0, "called"), run.stderr
+        assert run.seen() == ["\n```repl\nprint(1)\n```"]
+
+
 def test_reasoning_comes_beside_the_reply_and_is_not_run(go):
     for api in ("openai", "anthropic"):
         run = go(mind({"go": {"reply": "done('said')", "reasoning": "```repl\ndone('thought')\n```"}}),

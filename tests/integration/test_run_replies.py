@@ -3,8 +3,6 @@
 import pytest
 from runs import Text, command, go, look, mind  # noqa: F401
 
-pytestmark = pytest.mark.replayed("recorded", "not tried with its cells yet")
-
 
 @pytest.mark.parametrize("reply, answer", [
     ("```repl\ndone('plain')\n```", "plain"),
@@ -61,10 +59,12 @@ def test_only_prose_ends_at_max_iters(go):
     assert "no answer after 3 turns" in run.stderr
 
 
-def test_a_reply_cut_by_its_length_is_said(go):
-    run = go(mind({"go": ["# " + "long " * 4000, "done('then')"]}), "--max-output-tokens", "300")
+@pytest.mark.parametrize("api, reason", [("openai", "length"), ("anthropic", "max_tokens")])
+def test_a_reply_cut_by_its_length_is_said(go, api, reason):
+    run = go(mind({"go": ["# " + "long " * 4000, "done('then')"]}), "--max-output-tokens", "300", api=api)
     assert run.answer == "then"
-    assert run.nodes(type="llm_output")[0]["metadata"]["finish_reason"] == "length"
+    assert run.nodes(type="llm_output")[0]["metadata"]["finish_reason"] == reason
+    assert "cut off at its length limit" in run.seen()[0]
 
 
 def test_code_with_a_syntax_error_is_an_error_with_its_line(go):
