@@ -400,7 +400,8 @@ struct rlm_tool_limits {
 /* A call under way; answer it exactly once, at once or later, on the loop's thread. */
 typedef struct rlm_tool_call rlm_tool_call;
 
-/* Called with the arguments as a JSON object that fits the tool's schema. */
+/* Called with the arguments as a JSON object that fits the tool's schema: at most 64 MiB, however large
+ * texts are. */
 typedef void (*rlm_tool_callback)(void *arg, rlm_tool_call *call, struct rlm_str arguments_json);
 
 struct rlm_tool_options {
@@ -414,6 +415,10 @@ struct rlm_tool_options {
     bool idempotent; /* may run again when a run is resumed */
     struct rlm_tool_limits limits;
     bool is_async; /* agents write `await name(...)`, and may have many calls under way */
+    /* Arguments and results are in the encoding of values of docs/protocol.md, which keeps tuples, bytes and
+     * the like. Else both are plain JSON: tuples and sets come as arrays, and an argument that JSON has
+     * no form for is a TypeError in the agent's code. */
+    bool encoded;
 };
 
 #define RLM_TOOL_OPTIONS_INIT                   \

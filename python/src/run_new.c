@@ -93,6 +93,7 @@ static int add_tool(struct run_object *self, PyObject *item, struct callee *call
     o.arg = callee;
     o.idempotent = idempotent;
     o.is_async = is_async;
+    o.encoded = true;
     o.limits = (struct rlm_tool_limits){max_calls, timeout_ms, max_result_bytes};
     rlm_error *err = NULL;
     engine_enter();

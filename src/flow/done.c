@@ -20,9 +20,10 @@ static int answer_by_schema(struct rlm_agent *agent,
     }
     struct rlm_json_writer w = {.buf = out};
     int r = rlm_value_put_plain(agent->run, value, &w, err);
-    if (r == 0) {
-        r = rlm_buf_check(out, err);
+    if (r < 0) {
+        return rlm_error_wrap(err, r, "the answer");
     }
+    r = rlm_buf_check(out, err);
     rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
     const rlm_json *plain;
     if (r < 0 || !arena || (r = rlm_json_parse(arena, rlm_buf_str(out), &plain, err)) < 0) {

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { ARGUMENTS_MAX = 64 * 1024 * 1024 };
+enum { ARGUMENTS_MAX = 64 * 1024 * 1024, STORED_MAX = 1024 * 1024 * 1024 };
 static const int64_t DEFAULT_TIMEOUT_MS = 600 * 1000, DEFAULT_RESULT_BYTES = 64 * 1024 * 1024;
 
 /* Lives until it has been answered, also when nobody waits any more. */
@@ -72,16 +72,69 @@ static rlm_tool_call *tool_call_new(struct rlm_call *call, const struct rlm_tool
     return t;
 }
 
+/* The arguments as they came, with blobs by value, in the form that the tool takes; in the arena. */
+static int read_arguments(rlm_run *run,
+                          const struct rlm_tool *tool,
+                          const struct rlm_host_call *host_call,
+                          rlm_arena *arena,
+                          const rlm_json **ret_arguments,
+                          rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf whole = RLM_BUF(ARGUMENTS_MAX);
+    struct rlm_json_writer w = {.buf = &whole};
+    int (*put)(rlm_run *, const rlm_json *, struct rlm_json_writer *, rlm_error **) =
+        tool->encoded ? rlm_value_put_whole : rlm_value_put_plain;
+    rlm_json_begin(&w, '{');
+    rlm_json_key(&w, "args");
+    int r = put(run, host_call->args, &w, err);
+    if (r == 0) {
+        rlm_json_key(&w, "kwargs");
+        r = put(run, host_call->kwargs, &w, err);
+    }
+    rlm_json_end(&w, '}');
+    if (r == 0 && (r = rlm_buf_check(&whole, err)) == 0) {
+        rlm_str text = rlm_arena_copy(arena, rlm_buf_str(&whole));
+        r = text.ptr ? rlm_json_parse(arena, text, ret_arguments, err) : rlm_error_nomem(err);
+    }
+    return r < 0 ? rlm_error_wrap(err, r, "%s()", tool->name) : 0;
+}
+
+/* Appends the object of arguments to `out`; false: the code has its answer, or the run has failed. */
+static bool bind_arguments(struct rlm_agent *agent,
+                           const struct rlm_host_call *host_call,
+                           const struct rlm_tool *tool,
+                           struct rlm_buf *out)
+{
+    rlm_autoerr rlm_error *err = NULL;
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    const rlm_json *given;
+    int r = arena ? read_arguments(agent->run, tool, host_call, arena, &given, &err) : RLM_E_NOMEM;
+    if (r == 0) {
+        r = rlm_tool_bind(tool, rlm_json_get(given, "args"), rlm_json_get(given, "kwargs"), out,
+                          &err);
+    }
+    if (r == RLM_E_LIMIT) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "the arguments of %s() are more than %d MiB; pass a part of them, or where to "
+                 "find them",
+                 tool->name, ARGUMENTS_MAX / 1024 / 1024);
+        rlm_host_call_raise(agent, host_call, "ValueError", "limit", rlm_str_of(text));
+    } else if (r == RLM_E_NOMEM) {
+        rlm_run_fail_no_memory(agent->run);
+    } else if (r < 0 && !agent->run->stopping) {
+        rlm_host_call_raise(agent, host_call, "TypeError", "arguments",
+                            rlm_str_of(rlm_error_message(err)));
+    }
+    return r == 0;
+}
+
 void rlm_host_tool_begin(struct rlm_agent *agent,
                          const struct rlm_host_call *host_call,
                          struct rlm_tool *tool)
 {
     rlm_auto_buf struct rlm_buf arguments = RLM_BUF(ARGUMENTS_MAX);
-    rlm_error *err = NULL;
-    if (rlm_tool_bind(tool, host_call->args, host_call->kwargs, &arguments, &err) < 0) {
-        rlm_host_call_raise(agent, host_call, "TypeError", "arguments",
-                            rlm_str_of(rlm_error_message(err)));
-        rlm_error_free(err);
+    if (!bind_arguments(agent, host_call, tool, &arguments)) {
         return;
     }
     uint64_t *calls = &agent->run->tool_calls[tool->index];
@@ -118,6 +171,19 @@ static struct rlm_call *end(rlm_tool_call *t)
     return call;
 }
 
+static void answer_stored(struct rlm_call *call, const rlm_json *value, bool encoded)
+{
+    rlm_auto_buf struct rlm_buf stored = RLM_BUF(STORED_MAX);
+    struct rlm_json_writer w = {.buf = &stored};
+    rlm_error *err = NULL;
+    if (rlm_value_put_stored(call->agent->run, value, encoded, &w, &err) < 0 ||
+        rlm_buf_check(&stored, &err) < 0) {
+        rlm_run_fail(call->agent->run, err);
+        return;
+    }
+    rlm_call_answer(call, rlm_buf_str(&stored));
+}
+
 void rlm_tool_call_return(rlm_tool_call *t, rlm_str value_json)
 {
     struct rlm_call *call = end(t);
@@ -139,16 +205,7 @@ void rlm_tool_call_return(rlm_tool_call *t, rlm_str value_json)
         snprintf(text, sizeof text, "the tool %s returned what is no JSON", tool->name);
         rlm_call_raise(call, "HostCallError", "result", rlm_str_of(text));
     } else {
-        rlm_error *err = NULL;
-        rlm_autofree char *blob =
-            value->type == RLM_JSON_STRING && value->text.len >= RLM_BLOB_THRESHOLD
-                ? rlm_value_of_text(call->agent->run, value->text, &err)
-                : NULL;
-        if (err) {
-            rlm_run_fail(call->agent->run, err);
-            return;
-        }
-        rlm_call_answer(call, blob ? rlm_str_of(blob) : value_json);
+        answer_stored(call, value, tool->encoded);
     }
 }
 

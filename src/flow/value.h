@@ -16,3 +16,13 @@ int rlm_value_put_plain(rlm_run *run,
                         const rlm_json *value,
                         struct rlm_json_writer *w,
                         rlm_error **err);
+/* Appends a value as it is encoded, but with what blobs name in their place. RLM_E_SCHEMA for a directory
+ * input; when a blob cannot be read the run has failed. */
+int rlm_value_put_whole(rlm_run *run,
+                        const rlm_json *value,
+                        struct rlm_json_writer *w,
+                        rlm_error **err);
+/* Appends a value for a session, with its large texts as blobs. `encoded`: it is in the encoding already,
+ * else it is plain JSON. */
+int rlm_value_put_stored(
+    rlm_run *run, const rlm_json *value, bool encoded, struct rlm_json_writer *w, rlm_error **err);

@@ -171,6 +171,7 @@ static int make_tool(const struct rlm_tool_options *o, struct rlm_tool **ret_too
     tool->arg = o->arg;
     tool->idempotent = o->idempotent;
     tool->is_async = o->is_async;
+    tool->encoded = o->encoded;
     tool->limits = o->limits;
     if (!(tool->name = rlm_strdup(o->name)) || !(tool->description = rlm_strdup(o->description)) ||
         !(tool->parameters_json = rlm_strdup(parameters))) {
@@ -296,6 +297,28 @@ static int check_names(const struct rlm_tool *tool,
     return 0;
 }
 
+/* A schema speaks of JSON, so what is encoded is checked as what it would be there. */
+static int check_values(const struct rlm_tool *tool, const rlm_json *object, rlm_error **err)
+{
+    if (!tool->encoded) {
+        return rlm_schema_check(tool->parameters, object, err);
+    }
+    rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
+    struct rlm_json_member *members =
+        arena ? rlm_arena_alloc(arena, (object->count + 1) * sizeof *members) : NULL;
+    for (uint32_t i = 0; members && i < object->count; i++) {
+        members[i].key = object->members[i].key;
+        if (rlm_value_as_plain(arena, &object->members[i].value, &members[i].value) < 0) {
+            members = NULL;
+        }
+    }
+    if (!members) {
+        return rlm_error_nomem(err);
+    }
+    rlm_json plain = {.type = RLM_JSON_OBJECT, .count = object->count, .members = members};
+    return rlm_schema_check(tool->parameters, &plain, err);
+}
+
 int rlm_tool_bind(const struct rlm_tool *tool,
                   const rlm_json *args,
                   const rlm_json *kwargs,
@@ -332,7 +355,7 @@ int rlm_tool_bind(const struct rlm_tool *tool,
     if (r < 0) {
         return r;
     }
-    if ((r = rlm_schema_check(tool->parameters, &object, err)) < 0) {
+    if ((r = check_values(tool, &object, err)) < 0) {
         return rlm_error_wrap(err, r, "%s()", tool->name);
     }
     struct rlm_json_writer w = {.buf = out};

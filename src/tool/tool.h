@@ -22,6 +22,7 @@ struct rlm_tool {
     void *arg;
     bool idempotent;
     bool is_async;
+    bool encoded;
     struct rlm_tool_limits limits;
     size_t index; /* in the list */
 };

@@ -350,3 +350,87 @@ void rlm_value_preview_list(const rlm_json *array, size_t max_chars, struct rlm_
     }
     rlm_value_clip(out, start, max_chars);
 }
+
+/* ---- plain JSON ------------------------------------------------------------------------------ */
+
+static rlm_str plain_key(rlm_arena *arena, const rlm_json *key)
+{
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(64 * 1024 * 1024);
+    struct rlm_json_writer w = {.buf = &text};
+    if (key->type == RLM_JSON_STRING) {
+        return key->text;
+    }
+    rlm_json_put(&w, key);
+    return text.status < 0 ? RLM_STR_NONE : rlm_arena_copy(arena, rlm_buf_str(&text));
+}
+
+/* {"$dict": [[key, value]...]} */
+static int plain_dict(rlm_arena *arena, const rlm_json *pairs, rlm_json *ret)
+{
+    struct rlm_json_member *members = rlm_arena_alloc(arena, (pairs->count + 1) * sizeof *members);
+    if (!members) {
+        return RLM_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < pairs->count; i++) {
+        members[i].key = plain_key(arena, &pairs->items[i].items[0]);
+        if (!members[i].key.ptr ||
+            rlm_value_as_plain(arena, &pairs->items[i].items[1], &members[i].value) < 0) {
+            return RLM_E_NOMEM;
+        }
+    }
+    *ret = (rlm_json){.type = RLM_JSON_OBJECT, .count = pairs->count, .members = members};
+    return 0;
+}
+
+static int plain_array(rlm_arena *arena, const rlm_json *array, rlm_json *ret)
+{
+    rlm_json *items = rlm_arena_alloc(arena, (array->count + 1) * sizeof *items);
+    int r = items ? 0 : RLM_E_NOMEM;
+    for (uint32_t i = 0; r == 0 && i < array->count; i++) {
+        r = rlm_value_as_plain(arena, &array->items[i], &items[i]);
+    }
+    *ret = (rlm_json){.type = RLM_JSON_ARRAY, .count = array->count, .items = items};
+    return r;
+}
+
+static int plain_object(rlm_arena *arena, const rlm_json *object, rlm_json *ret)
+{
+    struct rlm_json_member *members = rlm_arena_alloc(arena, (object->count + 1) * sizeof *members);
+    int r = members ? 0 : RLM_E_NOMEM;
+    for (uint32_t i = 0; r == 0 && i < object->count; i++) {
+        members[i].key = object->members[i].key;
+        r = rlm_value_as_plain(arena, &object->members[i].value, &members[i].value);
+    }
+    *ret = (rlm_json){.type = RLM_JSON_OBJECT, .count = object->count, .members = members};
+    return r;
+}
+
+int rlm_value_as_plain(rlm_arena *arena, const rlm_json *value, rlm_json *ret_plain)
+{
+    static const char *const lists[] = {"$tuple", "$set", "$frozenset"};
+    const rlm_json *inside;
+    if (value->type == RLM_JSON_ARRAY) {
+        return plain_array(arena, value, ret_plain);
+    }
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        if ((inside = rlm_json_get(value, lists[i]))) {
+            return plain_array(arena, inside, ret_plain);
+        }
+    }
+    if ((inside = rlm_json_get(value, "$dict"))) {
+        return plain_dict(arena, inside, ret_plain);
+    }
+    if ((inside = rlm_json_get(value, "$float"))) {
+        bool nan = rlm_str_is(inside->text, "nan"), less = rlm_str_is(inside->text, "-inf");
+        *ret_plain = (rlm_json){.type = RLM_JSON_NUMBER,
+                                .text = nan    ? RLM_STR("0")
+                                        : less ? RLM_STR("-1e999")
+                                               : RLM_STR("1e999")};
+        return 0;
+    }
+    if (value->type == RLM_JSON_OBJECT) {
+        return plain_object(arena, value, ret_plain);
+    }
+    *ret_plain = *value;
+    return 0;
+}

@@ -33,3 +33,9 @@ void rlm_value_preview(const rlm_json *value, size_t max_chars, struct rlm_buf *
 void rlm_value_preview_list(const rlm_json *array, size_t max_chars, struct rlm_buf *out);
 /* Cuts what stands in `out` from `start` on to `max_chars` code points, "..." included. */
 void rlm_value_clip(struct rlm_buf *out, size_t start, size_t max_chars);
+
+/* What a value in the encoding of the session protocol would be in plain JSON, in the arena (it shares
+ * texts with the value): tuples and sets are arrays, a dict is an object whose other keys stand as
+ * JSON text, a float that is not finite is a huge number or, as nan, 0. Bytes stay as they are: objects
+ * with the member "$bytes". RLM_E_NOMEM. */
+int rlm_value_as_plain(rlm_arena *arena, const rlm_json *value, rlm_json *ret_plain);
