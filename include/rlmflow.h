@@ -459,6 +459,31 @@ RLM_API int rlm_runtime_new_subprocess(rlm_loop *loop,
                                        const struct rlm_subprocess_options *options,
                                        rlm_runtime **ret_runtime,
                                        rlm_error **err);
+/* Sessions behind a command that passes a byte stream on: `ssh -T HOST`, `kubectl exec -i POD --`, `unshare -n`. At
+ * its far end it starts a Python of 3.8 or newer, and nothing of ours need be there. What it writes to its standard
+ * output before the worker speaks ends the session, which says what it was; so does its end, with what it wrote to
+ * its standard error. */
+struct rlm_command_options {
+    size_t size;
+    /* NULL-terminated. In the first argument that contains "{worker}" the line of shell that starts the worker
+     * stands in its place, as ssh wants it; without one the words of that line stand behind the last. */
+    const char *const *argv;
+    const char *python;            /* on the far side; NULL: "python3" */
+    const char *working_directory; /* on the far side; NULL: where the command leads */
+    const char *const *env;        /* of the command: as of rlm_subprocess_options */
+};
+
+#define RLM_COMMAND_OPTIONS_INIT                   \
+    {                                              \
+        .size = sizeof(struct rlm_command_options) \
+    }
+
+/* RLM_E_INVAL (no command, or a wrong `env`), RLM_E_LIMIT, RLM_E_NOMEM. */
+RLM_API int rlm_runtime_new_command(rlm_loop *loop,
+                                    const struct rlm_command_options *options,
+                                    rlm_runtime **ret_runtime,
+                                    rlm_error **err);
+
 /* Sessions over byte streams that the embedding program provides: at the far end of each runs the worker,
  * wherever the program has started it (rlm_worker_text), and speaks docs/protocol.md. */
 typedef struct rlm_stream rlm_stream; /* of one session, from `connect` until `closed` */

@@ -72,6 +72,10 @@ class Runtime:
         cls, python: Optional[str], working_directory: Optional[str], env: List[str], spare: int, /
     ) -> Runtime: ...
     @classmethod
+    def command(
+        cls, argv: List[str], python: Optional[str], working_directory: Optional[str], env: List[str], /
+    ) -> Runtime: ...
+    @classmethod
     def local(cls, key: int, owner: Any, /) -> Runtime: ...
 
 @final

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from . import _engine
 from ._backends import open_inner
 from .tools import Tool
 
-__all__ = ["Runtime", "SubprocessRuntime"]
+__all__ = ["CommandRuntime", "Runtime", "SubprocessRuntime"]
 
 
 class Runtime:
@@ -44,7 +44,25 @@ class Runtime:
         raise NotImplementedError(f"{type(self).__name__} has no sessions of its own to open")
 
 
-class SubprocessRuntime(Runtime):
+class _WorkerRuntime(Runtime):
+    """One whose sessions are workers that the engine starts."""
+
+    _made: Any = None
+
+    def _make(self) -> Any:
+        raise NotImplementedError
+
+    def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
+        local = sorted(tool.metadata.name for tool in tools if not tool.metadata.proxy)
+        if local:
+            raise ValueError(f"tools cannot be taken into a session of {type(self).__name__}: {', '.join(local)}; "
+                             "mark them @tool(proxy=True), and they run on the host, or use LocalRuntime")
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+class SubprocessRuntime(_WorkerRuntime):
     """Sessions as plain child processes of any Python from 3.8 on. No isolation: agents can do what you can do.
 
     `python`: the interpreter, "python3" of PATH unless given. `env`: variables that sessions get beside PATH, HOME,
@@ -55,14 +73,42 @@ class SubprocessRuntime(Runtime):
                  exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
         self.python, self.env, self.spare = python, dict(env or {}), spare
-        self._made: Any = None
 
-    def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
-        local = sorted(tool.metadata.name for tool in tools if not tool.metadata.proxy)
-        if local:
-            raise ValueError(f"tools cannot be taken into a session of {type(self).__name__}: {', '.join(local)}; mark "
-                             "them @tool(proxy=True), and they run on the host, or use LocalRuntime")
-        if self._made is None:
-            self._made = _engine.Runtime.subprocess(
-                self.python, self.working_directory, [f"{k}={v}" for k, v in self.env.items()], self.spare)
-        return self._made
+    def _make(self) -> Any:
+        return _engine.Runtime.subprocess(self.python, self.working_directory, _variables(self.env), self.spare)
+
+
+class CommandRuntime(_WorkerRuntime):
+    """Sessions behind a command that passes a byte stream on, one process of it for each:
+
+        CommandRuntime(["kubectl", "exec", "-i", "POD", "--"])
+        CommandRuntime(["ssh", "-T", "HOST", "{worker}"])
+
+    The words that start the worker are put behind `argv`. A command that wants a line of shell has "{worker}" in one
+    of its arguments: there the line stands. The far side needs a Python of 3.8 or newer, `python`, and nothing of
+    ours. What isolates the agent is the command's business; one that starts its Python here, as `unshare`, lets it
+    do what you can do there.
+
+    `env`: variables of the command, beside PATH, HOME, LANG and TZ: an ssh with an agent wants SSH_AUTH_SOCK. Where
+    the command leads into another machine they stay here. `workdir`: directory on the far side. `exec_timeout`:
+    seconds of a cell. A command that is not there, that ends, or that says something before the worker does (a
+    banner, a question for a password) ends the session, and the agent is told what was said."""
+
+    def __init__(self, argv: Iterable[str], *, python: Optional[str] = None, env: Optional[Dict[str, str]] = None,
+                 workdir: Optional[str] = None, exec_timeout: Optional[float] = None):
+        super().__init__(exec_timeout=exec_timeout)
+        if isinstance(argv, str):
+            raise TypeError(f"argv={argv!r}: a command is a list of its words, as {argv.split()}")
+        self.argv, self.python, self.env, self.workdir = list(argv), python, dict(env or {}), workdir
+        for word in self.argv:
+            if not isinstance(word, str) or "\0" in word:
+                raise TypeError(f"argv={self.argv!r}: the words of a command are str without NUL, not {word!r}")
+        if not self.argv or not self.argv[0]:
+            raise ValueError(f"argv={self.argv!r}: there is no command")
+
+    def _make(self) -> Any:
+        return _engine.Runtime.command(self.argv, self.python, self.workdir, _variables(self.env))
+
+
+def _variables(env: Dict[str, str]) -> List[str]:
+    return [f"{name}={value}" for name, value in env.items()]

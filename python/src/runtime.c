@@ -36,22 +36,22 @@ rlm_runtime *runtime_of(PyObject *object)
     return ((struct runtime_object *)object)->runtime;
 }
 
-/* "NAME=VALUE"..., NULL-terminated, of a list of str; the texts live as long as the list. */
-static const char **env_of(PyObject *list)
+/* A list of str as texts, NULL-terminated, which live as long as the list. */
+static const char **texts_of(PyObject *list)
 {
     Py_ssize_t n = PyList_Size(list);
-    const char **env = n < 0 ? NULL : calloc((size_t)n + 1, sizeof *env);
-    for (Py_ssize_t i = 0; env && i < n; i++) {
-        env[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
-        if (!env[i]) {
-            free(env);
+    const char **texts = calloc((size_t)n + 1, sizeof *texts);
+    if (!texts) {
+        PyErr_NoMemory();
+    }
+    for (Py_ssize_t i = 0; texts && i < n; i++) {
+        texts[i] = PyUnicode_AsUTF8AndSize(PyList_GetItem(list, i), NULL);
+        if (!texts[i]) {
+            free(texts);
             return NULL;
         }
     }
-    if (!env && !PyErr_Occurred()) {
-        PyErr_NoMemory();
-    }
-    return env;
+    return texts;
 }
 
 static struct runtime_object *allocate(PyObject *type)
@@ -84,26 +84,19 @@ static PyObject *runtime_local(PyObject *type, PyObject *args)
     return (PyObject *)self;
 }
 
-static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
+/* A runtime of the engine's, made by `make` of its options. */
+static PyObject *wrap(PyObject *type,
+                      int (*make)(const void *options, rlm_runtime **ret_runtime, rlm_error **err),
+                      const void *options)
 {
-    struct rlm_subprocess_options o = RLM_SUBPROCESS_OPTIONS_INIT;
-    PyObject *env_list;
-    if (!PyArg_ParseTuple(args, "zzOi", &o.python, &o.working_directory, &env_list, &o.spare) ||
-        engine_start() < 0) {
-        return NULL;
-    }
-    const char **env = env_of(env_list);
-    struct runtime_object *self = env ? allocate(type) : NULL;
+    struct runtime_object *self = engine_start() < 0 ? NULL : allocate(type);
     if (!self) {
-        free(env);
         return NULL;
     }
     rlm_error *err = NULL;
-    o.env = env;
     engine_enter();
-    int r = rlm_runtime_new_subprocess(engine_loop(), &o, &self->runtime, &err);
+    int r = make(options, &self->runtime, &err);
     engine_leave();
-    free(env);
     if (r < 0) {
         Py_DECREF((PyObject *)self);
         return raise_error(err);
@@ -111,9 +104,56 @@ static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
     return (PyObject *)self;
 }
 
+static int make_subprocess(const void *options, rlm_runtime **ret_runtime, rlm_error **err)
+{
+    return rlm_runtime_new_subprocess(engine_loop(), options, ret_runtime, err);
+}
+
+static PyObject *runtime_subprocess(PyObject *type, PyObject *args)
+{
+    struct rlm_subprocess_options o = RLM_SUBPROCESS_OPTIONS_INIT;
+    PyObject *env;
+    if (!PyArg_ParseTuple(args, "zzO!i", &o.python, &o.working_directory, &PyList_Type, &env,
+                          &o.spare)) {
+        return NULL;
+    }
+    const char **texts = texts_of(env);
+    o.env = texts;
+    PyObject *made = texts ? wrap(type, make_subprocess, &o) : NULL;
+    free(texts);
+    return made;
+}
+
+static int make_command(const void *options, rlm_runtime **ret_runtime, rlm_error **err)
+{
+    return rlm_runtime_new_command(engine_loop(), options, ret_runtime, err);
+}
+
+static PyObject *runtime_command(PyObject *type, PyObject *args)
+{
+    struct rlm_command_options o = RLM_COMMAND_OPTIONS_INIT;
+    PyObject *argv, *env, *made = NULL;
+    if (!PyArg_ParseTuple(args, "O!zzO!", &PyList_Type, &argv, &o.python, &o.working_directory,
+                          &PyList_Type, &env)) {
+        return NULL;
+    }
+    const char **words = texts_of(argv);
+    const char **texts = words ? texts_of(env) : NULL;
+    if (texts) {
+        o.argv = words;
+        o.env = texts;
+        made = wrap(type, make_command, &o);
+    }
+    free(words);
+    free(texts);
+    return made;
+}
+
 static PyMethodDef methods[] = {
     {"subprocess", runtime_subprocess, METH_VARARGS | METH_CLASS,
      "subprocess(python, working_directory, env, spare): plain child processes."},
+    {"command", runtime_command, METH_VARARGS | METH_CLASS,
+     "command(argv, python, working_directory, env): behind a command that passes a byte stream on."},
     {"local", runtime_local, METH_VARARGS | METH_CLASS,
      "local(key, owner): threads of this process, which get sessions from take_session()."},
     {NULL, NULL, 0, NULL},

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "runtime/frame.h"
 #include "runtime/sender.h"
-#include "runtime/stub.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +16,8 @@ enum {
     MAX_SAID_BYTES = 16 * 1024,
     SHOWN_SAID_BYTES = 2000,
     EXIT_AFTER_EOF_MS = 1000,
-    MAX_ARGS = 16,
     CLOSED_BY_CELL = 121, /* the exit status of a worker that finds its descriptors closed */
 };
-
-/* The version is asked for in a way that any Python understands. */
-#define CHECK_VERSION                                                                 \
-    "import sys;"                                                                     \
-    "sys.version_info<(3,8) and sys.exit(\"Python 3.8 or newer is needed; %s is %s\"" \
-    "%(sys.executable,sys.version.split()[0]));"
 
 struct child {
     struct rlm_transport transport; /* first: a transport is cast to its child */
@@ -51,6 +43,7 @@ struct child {
     rlm_defer *drain;
     size_t drained_bytes;
     bool exited;
+    bool is_command;
     bool hung_up; /* it closed its end and was killed for it */
     struct rlm_process_exit how;
 };
@@ -165,25 +158,25 @@ static rlm_str shown_said(const struct child *c)
 static void tell_end(struct child *c)
 {
     char message[160];
-    const char *reason = "exit";
+    const char *reason = "exit", *what = c->is_command ? "worker's command" : "worker";
     if (!c->attached) {
         c->spare_ended(c->arg, &c->transport);
         return;
     }
     if (c->hung_up) {
-        snprintf(message, sizeof message, "the worker closed its connection and was killed");
+        snprintf(message, sizeof message, "the %s closed its connection and was killed", what);
     } else if (c->how.signal) {
         const char *name = sigabbrev_np(c->how.signal);
         reason = "signal";
-        snprintf(message, sizeof message, "the worker was killed by signal %d%s%s%s", c->how.signal,
-                 name ? " (SIG" : "", name ? name : "", name ? ")" : "");
+        snprintf(message, sizeof message, "the %s was killed by signal %d%s%s%s", what,
+                 c->how.signal, name ? " (SIG" : "", name ? name : "", name ? ")" : "");
     } else if (c->how.status == CLOSED_BY_CELL) {
         snprintf(message, sizeof message,
                  "the worker ended: code closed descriptors that it did not open, those of the "
                  "worker itself among them");
     } else {
-        snprintf(message, sizeof message,
-                 "the worker ended with exit status %d (os._exit or a crash)", c->how.status);
+        snprintf(message, sizeof message, "the %s ended with exit status %d%s", what, c->how.status,
+                 c->is_command ? "" : " (os._exit or a crash)");
     }
     take_said(c);
     c->transport.events->ended(c->transport.arg, reason, rlm_str_of(message), shown_said(c));
@@ -315,6 +308,13 @@ static const struct rlm_transport_ops child_ops = {
     .free = child_free,
 };
 
+static const struct rlm_transport_ops command_ops = {
+    .send = child_send,
+    .queued = child_queued,
+    .kill = child_kill,
+    .free = child_free,
+};
+
 /* The ends of socket and pipes that the child gets; closed when it has them. */
 struct far_ends {
     int in;
@@ -374,23 +374,14 @@ static int launch(struct child *c,
                   const struct far_ends *far,
                   rlm_error **err)
 {
-    const char *argv[MAX_ARGS + 4];
-    size_t n = 0;
-    while (o->argv[n] && n < MAX_ARGS) {
-        argv[n] = o->argv[n];
-        n++;
-    }
-    argv[n++] = CHECK_VERSION RLM_WORKER_STUB;
-    argv[n++] = "3";
-    argv[n++] = "4";
-    argv[n] = NULL;
-    int fds[] = {-1, far->said, far->said, far->in, far->out};
+    int own[] = {-1, far->said, far->said, far->in, far->out};
+    int standard[] = {far->in, far->out, far->said};
     struct rlm_process_options options = {
-        .argv = argv,
+        .argv = o->argv,
         .env = o->env,
         .working_directory = o->working_directory,
-        .child_fds = fds,
-        .n_child_fds = sizeof fds / sizeof *fds,
+        .child_fds = o->is_command ? standard : own,
+        .n_child_fds = o->is_command ? 3 : 5,
     };
     return rlm_process_start(loop, &options, exited, c, &c->process, err);
 }
@@ -404,7 +395,8 @@ int rlm_child_start(rlm_loop *loop,
     if (!RLM_NEW(c)) {
         return rlm_error_nomem(err);
     }
-    c->transport.ops = &child_ops;
+    c->transport.ops = options->is_command ? &command_ops : &child_ops;
+    c->is_command = options->is_command;
     c->buffer = options->buffer;
     c->spare_ended = options->spare_ended;
     c->arg = options->arg;

@@ -16,10 +16,12 @@
 enum { RLM_CHILD_BUFFER = 256 * 1024 };
 
 struct rlm_child_options {
-    const char *const
-        *argv; /* the interpreter and its options up to `-c`; stub and numbers follow */
+    const char *const *argv; /* all of it: the interpreter, RLM_WORKER_PROGRAM, the numbers */
     const char *const *env;
     const char *working_directory;
+    /* It is a command at whose far end the worker is: the stream is its standard input and output, and passes no
+     * descriptors; its standard error is what it says, and its processor time not the worker's. */
+    bool is_command;
     rlm_str worker; /* what the stub shall run: the worker's text, or its compiled form */
     char *buffer; /* RLM_CHILD_BUFFER bytes for receiving, shared by all children; outlives them */
     /* It ended before a session had it; it must be freed then (also inside). */

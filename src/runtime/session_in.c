@@ -349,6 +349,19 @@ static int handle(struct worker_session *s, const struct rlm_frame *f, rlm_error
     return handle_message(s, f, rlm_buf_str(&body), err);
 }
 
+/* What came in the place of the first frame, as the banner of a login or an error of a shell, is named. */
+static int no_worker_speaks(rlm_str first, rlm_error **err)
+{
+    char shown[160];
+    size_t n = 0;
+    while (n < first.len && n < sizeof shown - 1) {
+        unsigned char c = (unsigned char)first.ptr[n];
+        shown[n++] = c >= ' ' && c < 0x7f ? (char)c : '.';
+    }
+    shown[n] = 0;
+    return rlm_error_set(err, RLM_E_PROTOCOL, "it is no worker that speaks first: \"%s\"", shown);
+}
+
 void session_received(struct worker_session *s, const void *bytes, size_t len)
 {
     rlm_autoerr rlm_error *err = NULL;
@@ -356,6 +369,10 @@ void session_received(struct worker_session *s, const void *bytes, size_t len)
     while (s->state != SESSION_DEAD && !s->closed) {
         struct rlm_frame f;
         int r = rlm_frame_decoder_next(&s->decoder, &f, &err);
+        if (r < 0 && s->decoder.sequence == 0) {
+            rlm_error_free(rlm_steal(&err));
+            r = no_worker_speaks((rlm_str){bytes, len}, &err);
+        }
         if (r == 0) {
             return;
         }

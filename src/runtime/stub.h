@@ -22,3 +22,9 @@
     "m=type(sys)(\"rlmflow_worker\");"                                                           \
     "m.protocol=(r,w);"                                                                          \
     "exec(compile(bytes(b[4:]),\"<worker>\",\"exec\"),m.__dict__)"
+
+/* The same for any Python: one that is too old says so. */
+#define RLM_WORKER_PROGRAM                                                            \
+    "import sys;"                                                                     \
+    "sys.version_info<(3,8) and sys.exit(\"Python 3.8 or newer is needed; %s is %s\"" \
+    "%(sys.executable,sys.version.split()[0]));" RLM_WORKER_STUB

@@ -3,6 +3,8 @@
 #include "base/vec.h"
 #include "runtime/child.h"
 #include "runtime/compiled.h"
+#include "runtime/environment.h"
+#include "runtime/stub.h"
 #include "runtime/warden.h"
 
 #include <errno.h>
@@ -13,7 +15,6 @@
 enum {
     MAX_SPARE = 256,
     REFILL_AFTER_MS = 200, /* without a session being opened: a burst needs the processors itself */
-    MAX_ENV = 4096,
     FIRST_BACKOFF_MS = 200, /* after a spare worker died, doubled each time */
     LAST_BACKOFF_MS = 30000,
 };
@@ -22,7 +23,7 @@ struct subprocess {
     rlm_runtime runtime; /* first: a runtime is cast to it */
     char *python;
     char *working_directory;
-    RLM_VEC(char *) env; /* NULL-terminated */
+    struct rlm_environment env;
     int wanted_spares;
     RLM_VEC(struct rlm_transport *) spares;
     rlm_timer *refill;
@@ -65,7 +66,7 @@ static int start_worker(struct subprocess *p,
                         rlm_error **err)
 {
     /* -s: no user site-packages; never -I or -E, which would ignore PYTHONHASHSEED. */
-    const char *argv[] = {p->python, "-s", "-u", "-c", NULL};
+    const char *argv[] = {p->python, "-s", "-u", "-c", RLM_WORKER_PROGRAM, "3", "4", NULL};
     /* A run of one session would only wait for it; from the second on it pays. */
     if (p->started_one) {
         rlm_compiled_begin(p->compiled);
@@ -75,7 +76,7 @@ static int start_worker(struct subprocess *p,
     struct rlm_child_options options = {
         .worker = rlm_compiled_payload(p->compiled),
         .argv = argv,
-        .env = (const char *const *)p->env.items,
+        .env = (const char *const *)p->env.entries.items,
         .working_directory = working_directory,
         .buffer = p->buffer,
         .spare_ended = spare_ended,
@@ -198,10 +199,7 @@ static void subprocess_free(rlm_runtime *r)
         p->spares.items[i]->ops->free(p->spares.items[i]);
     }
     free(p->spares.items);
-    for (size_t i = 0; i < p->env.len; i++) {
-        free(p->env.items[i]);
-    }
-    free(p->env.items);
+    rlm_environment_deinit(&p->env);
     rlm_timer_free(p->refill);
     rlm_compiled_free(p->compiled);
     rlm_warden_free(p->warden);
@@ -220,69 +218,6 @@ static const struct rlm_runtime_ops subprocess_ops = {
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* Adds "NAME=VALUE", in the place of an earlier one of that name. */
-static int add_env(struct subprocess *p, const char *entry, rlm_error **err)
-{
-    const char *equals = strchr(entry, '=');
-    if (!equals || equals == entry) {
-        return rlm_error_set(err, RLM_E_INVAL, "\"%s\" is not of the form NAME=VALUE", entry);
-    }
-    char *copy = rlm_strdup(entry);
-    if (!copy) {
-        return rlm_error_nomem(err);
-    }
-    size_t name_len = (size_t)(equals - entry) + 1;
-    for (size_t i = 0; i < p->env.len; i++) {
-        if (strncmp(p->env.items[i], entry, name_len) == 0) {
-            free(p->env.items[i]);
-            p->env.items[i] = copy;
-            return 0;
-        }
-    }
-    char **place = p->env.len < MAX_ENV ? rlm_vec_push(&p->env) : NULL;
-    if (!place) {
-        free(copy);
-        return rlm_error_nomem(err);
-    }
-    *place = copy;
-    return 0;
-}
-
-static int make_env(struct subprocess *p, const char *const *env, rlm_error **err)
-{
-    static const char *const kept[] = {"PATH", "HOME", "LANG"};
-    int r;
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        const char *value = getenv(kept[i]);
-        rlm_autofree char *entry = NULL;
-        if (!value) {
-            continue;
-        }
-        if (asprintf(&entry, "%s=%s", kept[i], value) < 0) {
-            entry = NULL;
-            return rlm_error_nomem(err);
-        }
-        if ((r = add_env(p, entry, err)) < 0) {
-            return r;
-        }
-    }
-    if ((r = add_env(p, "TZ=UTC", err)) < 0 || (r = add_env(p, "PYTHONHASHSEED=0", err)) < 0) {
-        return r;
-    }
-    if ((r = add_env(p, rlm_warden_mark(p->warden), err)) < 0) {
-        return r;
-    }
-    for (; env && *env; env++) {
-        if ((r = add_env(p, *env, err)) < 0) {
-            return r;
-        }
-    }
-    if (!rlm_vec_push(&p->env)) {
-        return rlm_error_nomem(err);
-    }
-    return 0;
-}
-
 static int prepare(struct subprocess *p, const struct rlm_subprocess_options *o, rlm_error **err)
 {
     p->wanted_spares = o->spare < 0 ? 0 : o->spare > MAX_SPARE ? MAX_SPARE : o->spare;
@@ -300,11 +235,11 @@ static int prepare(struct subprocess *p, const struct rlm_subprocess_options *o,
     }
     int r = check_directory(p->working_directory, err);
     if (r == 0) {
-        r = make_env(p, o->env, err);
+        r = rlm_environment_make(&p->env, rlm_warden_mark(p->warden), o->env, err);
     }
     if (r == 0 &&
         !(p->compiled = rlm_compiled_new(p->runtime.loop, p->python,
-                                         (const char *const *)p->env.items, compiled, p))) {
+                                         (const char *const *)p->env.entries.items, compiled, p))) {
         r = rlm_error_nomem(err);
     }
     return r;
