@@ -107,6 +107,17 @@ static void say_what_raises(const char *reason, const char *path)
     }
 }
 
+/* The message of a limit of turns is a sentence that says all; others explain the reason. */
+static void say_why(const char *reason, const char *message)
+{
+    static const char all[] = "no answer";
+    if (strncmp(message, all, strlen(all)) == 0) {
+        text_complain("%s", message);
+    } else {
+        text_complain("%s: %s%s%s", all, reason, *message ? ": " : "", message);
+    }
+}
+
 static int exit_code(struct machine *m)
 {
     const char *reason = rlm_run_reason(m->run), *message = rlm_run_message(m->run);
@@ -141,7 +152,7 @@ static int exit_code(struct machine *m)
     if (m->stdout_gone && !problem) {
         return EXIT_FAILED; /* stopped for want of a reader */
     }
-    text_complain("no answer: %s%s%s", reason, *message ? ": " : "", message);
+    say_why(reason, message);
     if (root && !options_on(m->d->options, OPT_QUIET)) {
         say_what_raises(reason, m->d->path);
     }

@@ -56,7 +56,7 @@ def test_output_of_blanks_alone_does_not_end_the_run(go, server):
 def test_only_prose_ends_at_max_iters(go):
     run = go(mind({"go": Text("Let me think.")}), "--max-iters", "3")
     assert run.code == 1 and run.ends == {"root": "max_iters"} and run.errors() == ["no_code"] * 3
-    assert "no answer after 3 turns" in run.stderr
+    assert "\nrlmflow: no answer after 3 turns (max_iters)\n" in run.stderr
 
 
 @pytest.mark.parametrize("api, reason", [("openai", "length"), ("anthropic", "max_tokens")])
