@@ -243,17 +243,17 @@ static char *make_temporary(int *ret_code)
 
 int collect_new(const char *target, const char *cwd, collect **ret_collect)
 {
-    if (!is_free(target)) {
+    if (target && !is_free(target)) {
         text_complain("--collect %s: it is there already and not an empty directory", target);
         return EXIT_USAGE;
     }
-    if (mkdir(target, 0777) < 0 && errno != EEXIST) {
+    if (target && mkdir(target, 0777) < 0 && errno != EEXIST) {
         int code = text_exit_code_of_errno(errno);
         text_complain("--collect %s: %s", target, strerror(errno));
         return code;
     }
     struct collect *c = text_allocate(sizeof *c);
-    c->target = text_copy(target);
+    c->target = target ? text_copy(target) : NULL;
     c->temporary = !cwd;
     int code = 0;
     c->directory = cwd ? text_copy(cwd) : make_temporary(&code);
@@ -261,7 +261,7 @@ int collect_new(const char *target, const char *cwd, collect **ret_collect)
         collect_free(c);
         return code;
     }
-    if (stat(target, &c->skip[c->n_skip]) == 0) {
+    if (target && stat(target, &c->skip[c->n_skip]) == 0) {
         c->n_skip++;
     }
     if (cwd) {
@@ -288,6 +288,9 @@ const char *collect_temporary(const collect *c)
 
 int collect_finish(collect *c, const char *run_path)
 {
+    if (!c->target) {
+        return 0;
+    }
     if (run_path && stat(run_path, &c->skip[c->n_skip]) == 0) {
         c->n_skip++;
     }

@@ -5,8 +5,8 @@
 
 typedef struct collect collect;
 
-/* `target` must not exist or be empty. `cwd` NULL: a fresh temporary directory is made. 0, or an exit code
- * after a complaint. */
+/* `target` must not exist or be empty; NULL: nothing is copied. `cwd` NULL: a fresh temporary directory is
+ * made. 0, or an exit code after a complaint. */
 int collect_new(const char *target, const char *cwd, collect **ret_collect);
 /* The working directory for the sessions. */
 const char *collect_directory(const collect *c);

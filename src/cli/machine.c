@@ -59,30 +59,57 @@ static int make_models(struct machine *m)
     return code;
 }
 
-/* What a session would find out only after the first reply of the model. */
-static int check_session(struct machine *m)
+/* What a session would find out only after the first reply of the model: this, and the directory. */
+static int find_python(struct machine *m)
 {
-    const struct options *o = m->d->options;
-    const char *name = options_text(o, OPT_PYTHON), *cwd = options_text(o, OPT_CWD);
+    const char *name = options_text(m->d->options, OPT_PYTHON);
     m->python = python_find(name);
     if (!m->python) {
         text_complain("--python %s: %s%s", name, strerror(errno),
                       strchr(name, '/') ? "" : " (in PATH)");
         return EXIT_USAGE;
     }
-    bool runs_code = !m->d->replay || options_on(o, OPT_EXECUTE);
-    char *here = cwd || !runs_code ? NULL : getcwd(NULL, 0);
-    if (!cwd && runs_code && !here) {
+    return 0;
+}
+
+static int check_directory(const char *flag, const char *cwd)
+{
+    char *here = cwd ? NULL : getcwd(NULL, 0);
+    if (!cwd && !here) {
         text_complain("the working directory: %s; go to another one or say --cwd DIR",
                       strerror(errno));
         return EXIT_USAGE;
     }
     free(here);
-    if (cwd && runs_code && access(cwd, X_OK) < 0) {
-        text_complain("--cwd %s: %s", cwd, strerror(errno));
+    if (cwd && access(cwd, X_OK) < 0) {
+        text_complain("%s %s: %s", flag, cwd, strerror(errno));
         return EXIT_USAGE;
     }
     return 0;
+}
+
+/* Where the sessions work, NULL: where the program does. A run that had a fresh directory of its own has
+ * another one in a replay, which leaves nothing, and goes on in what was collected. */
+static int choose_directory(struct machine *m, const char **ret_cwd)
+{
+    const struct options *o = m->d->options;
+    const char *cwd = options_text(o, OPT_CWD), *target = options_text(o, OPT_COLLECT);
+    const char *flag = cwd ? "--cwd" : "--collect";
+    bool is_new = o->settings[OPT_COLLECT].source == FROM_FLAG;
+    *ret_cwd = NULL;
+    if (m->d->replay && !options_on(o, OPT_EXECUTE)) {
+        return 0; /* no code runs: it need not be there any more */
+    }
+    if (target && !cwd && !is_new && !m->d->replay) {
+        cwd = target;
+    }
+    int code = check_directory(flag, cwd);
+    if (code == 0 && (is_new || (target && !cwd))) {
+        code = collect_new(is_new ? target : NULL, cwd, &m->collect);
+        cwd = code ? NULL : collect_directory(m->collect);
+    }
+    *ret_cwd = cwd;
+    return code;
 }
 
 static int make_runtime(struct machine *m)
@@ -90,16 +117,10 @@ static int make_runtime(struct machine *m)
     const struct options *o = m->d->options;
     struct rlm_subprocess_options s = RLM_SUBPROCESS_OPTIONS_INIT;
     rlm_error *err = NULL;
-    const char *cwd = options_text(o, OPT_CWD), *target = options_text(o, OPT_COLLECT);
-    if (target) {
-        int code = collect_new(target, cwd, &m->collect);
-        if (code != 0) {
-            return code;
-        }
-        cwd = collect_directory(m->collect);
-    }
-    if (m->d->replay && !options_on(o, OPT_EXECUTE)) {
-        cwd = NULL; /* no code runs: it need not be there any more */
+    const char *cwd;
+    int code = choose_directory(m, &cwd);
+    if (code) {
+        return code;
     }
     s.python = m->python;
     s.working_directory = cwd;
@@ -230,7 +251,7 @@ int machine_make(struct machine *m, const struct rlm_run_events *events)
         return text_fail(err);
     }
     int code = m->d->replay ? name_models(m) : make_models(m);
-    code = code ? code : check_session(m);
+    code = code ? code : find_python(m);
     code = code ? code : make_runtime(m);
     code = code ? code : make_flow(m);
     if (code) {

@@ -76,7 +76,7 @@ const struct option option_table[OPT_COUNT] = {
         .commands = ANYWHERE},
     [OPT_CA_FILE] = {.name = "ca-file", .group = "model", .argument = "FILE",
         .help = "certificates to trust; if unset, CURL_CA_BUNDLE, SSL_CERT_FILE, else the system's",
-        .commands = ANYWHERE},
+        .path = true, .commands = ANYWHERE},
     [OPT_CONNECT_TIMEOUT] = MODEL_TIME("connect-timeout", "10s",
         "time to connect to the model's server; 0: no limit"),
     [OPT_FIRST_BYTE_TIMEOUT] = MODEL_TIME("first-byte-timeout", "600s",
@@ -88,14 +88,15 @@ const struct option option_table[OPT_COUNT] = {
         .help = "where agent code runs. subprocess: a plain child process without isolation, which can do "
                 "what you can do", .commands = SETTINGS},
     [OPT_PYTHON] = {.name = "python", .group = "session", .argument = "PATH", .fallback = "python3",
-        .help = "the interpreter of the sessions, 3.8 or newer",
+        .help = "the interpreter of the sessions, 3.8 or newer", .path = true,
         .commands = ANYWHERE | FOR_REPLAY | FOR_DEMO},
     [OPT_CWD] = {.name = "cwd", .group = "session", .argument = "DIR",
-        .help = "the working directory of the sessions; if unset, the current one", .commands = SETTINGS},
+        .help = "the working directory of the sessions; if unset, the current one", .path = true,
+        .commands = SETTINGS},
     [OPT_COLLECT] = {.name = "collect", .group = "session", .argument = "DIR",
         .help = "copy the files that agents wrote in their working directory to DIR, which must be new or "
-                "empty; without --cwd that working directory is a fresh one", .commands = FOR_RUN,
-        .only_flag = true},
+                "empty; without --cwd that working directory is a fresh one, and DIR itself when the run is "
+                "resumed", .path = true, .stays = true, .commands = FOR_RUN, .only_flag = true},
     [OPT_SPARE] = {.name = "spare", .group = "session", .kind = OPTION_NUMBER, .argument = "N",
         .fallback = "0", .max = 1000, .help = "interpreters that are started ahead of need",
         .commands = SETTINGS},

@@ -473,8 +473,8 @@ static bool is_kept(const struct options *o, enum option_id id)
 {
     const struct option *option = &option_table[id];
     const struct setting *s = &o->settings[id];
-    if (!(option->commands & FOR_RESUME) || option->only_flag || !s->value ||
-        strcmp(option->group, "result") == 0 || s->source == FROM_DEFAULT) {
+    bool stays = option->stays || ((option->commands & FOR_RESUME) && !option->only_flag);
+    if (!stays || !s->value || strcmp(option->group, "result") == 0 || s->source == FROM_DEFAULT) {
         return false;
     }
     for (size_t i = 0; s->values[i]; i++) {
@@ -483,6 +483,15 @@ static bool is_kept(const struct options *o, enum option_id id)
         }
     }
     return true;
+}
+
+/* A program that is looked for in PATH has no path yet. */
+static void put_kept(FILE *to, enum option_id id, const char *value)
+{
+    bool path = option_table[id].path && (id != OPT_PYTHON || strchr(value, '/'));
+    char *text = path ? text_absolute(value) : text_copy(value);
+    text_write_json(to, (struct rlm_str){text, strlen(text)});
+    free(text);
 }
 
 char *options_kept(const struct options *o)
@@ -501,9 +510,8 @@ char *options_kept(const struct options *o)
         }
         fprintf(to, "%s\"%s\":[", between, option_table[i].name);
         for (size_t k = 0; o->settings[i].values[k]; k++) {
-            const char *value = o->settings[i].values[k];
             fputs(k ? "," : "", to);
-            text_write_json(to, (struct rlm_str){value, strlen(value)});
+            put_kept(to, (enum option_id)i, o->settings[i].values[k]);
         }
         fputc(']', to);
         between = ",";

@@ -129,6 +129,8 @@ struct option {
     bool only_flag;             /* belongs to one run: no environment, no file */
     bool secret;                /* never shown, wiped from the command line and the environment */
     bool url;                   /* may hold credentials: the same when it does */
+    bool path;                  /* kept with a run as an absolute one */
+    bool stays;                 /* kept with a run although it is only for `run` */
 };
 
 struct setting {

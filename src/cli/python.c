@@ -18,19 +18,10 @@ static bool is_program(const char *path)
     return !S_ISDIR(st.st_mode);
 }
 
-/* Links stay as they are: what a virtual environment is follows from the path of its interpreter. */
-static char *absolute(const char *path)
-{
-    char *here = *path == '/' ? NULL : getcwd(NULL, 0);
-    char *result = here ? text_format("%s/%s", here, path) : text_copy(path);
-    free(here);
-    return result;
-}
-
 char *python_find(const char *name)
 {
     if (strchr(name, '/')) {
-        return is_program(name) ? absolute(name) : NULL;
+        return is_program(name) ? text_absolute(name) : NULL;
     }
     const char *variable = getenv("PATH");
     char *path = text_copy(variable ? variable : "/usr/local/bin:/usr/bin:/bin"), *rest = path;
@@ -39,7 +30,7 @@ char *python_find(const char *name)
     for (char *one; !found && (one = strsep(&rest, ":")) != NULL;) {
         char *candidate = text_format("%s/%s", *one ? one : ".", name);
         if (is_program(candidate)) {
-            found = absolute(candidate);
+            found = text_absolute(candidate);
         } else if (errno == EACCES) {
             problem = EACCES;
         }

@@ -41,6 +41,14 @@ char *text_format(const char *format, ...)
     return text;
 }
 
+char *text_absolute(const char *path)
+{
+    char *here = *path == '/' ? NULL : getcwd(NULL, 0);
+    char *result = here ? text_format("%s/%s", here, path) : text_copy(path);
+    free(here);
+    return result;
+}
+
 char *text_shell_word(const char *word)
 {
     char *text = NULL;

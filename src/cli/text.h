@@ -15,10 +15,12 @@ enum exit_code {
 };
 
 /* Unlike the library the program has nothing better to do without memory than to say so and end. */
-void *text_or_end(void *allocated); /* not NULL: what was given */
+void *text_or_end(void *allocated);     /* not NULL: what was given */
 void *text_allocate(size_t size_bytes); /* zeroed */
 char *text_copy(const char *text);
 char *text_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Links stay as they are: what a virtual environment is follows from the path of its interpreter. */
+char *text_absolute(const char *path);
 /* A stream into memory, as open_memstream. */
 FILE *text_stream(char **ret_text, size_t *ret_len);
 /* A word as a shell takes it, quoted if it has to be. */

@@ -146,6 +146,49 @@ def test_collect_with_a_directory_copies_what_is_new_or_changed(run_rlmflow, scr
     assert {p.name: p.read_text() for p in out.iterdir()} == {"changed": "old!", "new": "n"}
 
 
+def files_below(path):
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+def test_a_replay_of_a_run_that_collected_writes_nowhere(run_rlmflow, scripted_model, tmp_path):
+    """Its cells run in another fresh directory, and what was collected may be gone."""
+    out, run = tmp_path / "out", tmp_path / "run.rlm"
+    code = "import os\nprint(os.listdir())\nopen('a', 'a').write('x')\ndone(open('a').read())"
+    r = run_rlmflow("run", "go", "--model", scripted_model(says(code)), "--collect", out, "-o", run)
+    assert r.stdout == "x\n" and files_below(out) == {"a": b"x"}, r.stderr
+    for gone in (False, True):
+        if gone:
+            (out / "a").unlink()
+            out.rmdir()
+        before = files_below(tmp_path)
+        for _ in range(2):
+            r = run_rlmflow("replay", run, "--execute")
+            assert r.code == 0 and "1 cell ran" in r.stderr, r.stderr
+            assert files_below(tmp_path) == before and out.exists() != gone
+
+
+def test_a_run_that_collected_goes_on_in_what_it_collected(run_rlmflow, scripted_model, workspace, tmp_path):
+    """From wherever it is resumed, under a path that was given from elsewhere."""
+    run, out = tmp_path / "run.rlm", workspace.cwd / "out"
+    model = scripted_model([({"agent": "root", "turn": 1}, cell("open('a', 'w').write('x')")),
+                            ({"agent": "root", "turn": 2}, cell("done(open('a').read())"))])
+    r = run_rlmflow("run", "go", "--model", model, "--collect", "out", "-o", run, "--max-iters", "1")
+    assert r.code == 1 and files_below(out) == {"a": b"x"}, r.stderr
+    r = run_rlmflow("resume", run, "--max-iters", "3", cwd=tmp_path)
+    assert r.stdout == "x\n", r.stderr
+
+
+def test_a_kept_directory_is_found_from_elsewhere(run_rlmflow, scripted_model, workspace, tmp_path):
+    run, here = tmp_path / "run.rlm", workspace.cwd / "here"
+    here.mkdir()
+    (here / "a").write_text("x")
+    r = run_rlmflow("run", "go", "--model", scripted_model(says("done(open('a').read())")), "--cwd", "here",
+                    "-o", run)
+    assert r.stdout == "x\n", r.stderr
+    r = run_rlmflow("replay", run, "--execute", cwd=tmp_path)
+    assert r.code == 0, r.stderr
+
+
 def test_collect_refuses_a_directory_with_something_in_it(run_rlmflow, scripted_model, tmp_path):
     (tmp_path / "mine").write_text("x")
     r = run_rlmflow("run", "go", "--model", scripted_model(says("done(1)")), "--collect", tmp_path)
