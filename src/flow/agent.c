@@ -330,8 +330,9 @@ static void finish_at_limit(struct rlm_agent *agent, const char *reason)
     const struct rlm_limits *l = &agent->run->flow->limits;
     char text[200];
     if (strcmp(reason, "max_iters") == 0) {
-        snprintf(text, sizeof text, "no answer after %d turns (max_iters)",
-                 rlm_step_max_iters(l, agent->graph->depth));
+        int turns = rlm_step_max_iters(l, agent->graph->depth);
+        snprintf(text, sizeof text, "no answer after %d turn%s (max_iters)", turns,
+                 turns == 1 ? "" : "s");
     } else if (strcmp(reason, "budget") == 0) {
         snprintf(
             text, sizeof text,

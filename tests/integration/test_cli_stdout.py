@@ -81,7 +81,7 @@ def test_an_answer_that_cannot_be_printed_is_found_in_the_run(into, run_rlmflow,
 
 def test_a_full_disk_does_not_hide_why_there_is_no_answer(into, scripted_model):
     code, err = into("full", "run", "go", "--model", scripted_model(says("1")), "--json", "--max-iters", "1")
-    assert code == 1 and "writing to stdout: " in err and "no answer: max_iters" in err
+    assert code == 1 and "writing to stdout: " in err and "no answer after 1 turn (max_iters)" in err
 
 
 def test_nobody_reads_the_answer_but_the_run_is_kept(into, run_rlmflow, scripted_model, tmp_path):
