@@ -324,7 +324,8 @@ struct rlm_model_request {
 };
 
 /* A request under way at a model of the embedding program; answer it exactly once, at once or any time
- * later, on the loop's thread. */
+ * later, on the loop's thread. It is gone with its answer, and with its model at the latest: no answer after
+ * rlm_model_free. */
 typedef struct rlm_model_call rlm_model_call;
 
 struct rlm_custom_model_options {
@@ -397,7 +398,8 @@ struct rlm_tool_limits {
     int64_t max_result_bytes; /* 0: 64 MiB */
 };
 
-/* A call under way; answer it exactly once, at once or later, on the loop's thread. */
+/* A call under way; answer it exactly once, at once or later, on the loop's thread. It is gone with its answer,
+ * and with its flow at the latest: no answer after rlm_flow_free. */
 typedef struct rlm_tool_call rlm_tool_call;
 
 /* Called with the arguments as a JSON object that fits the tool's schema: at most 64 MiB, however large
@@ -1013,7 +1015,8 @@ RLM_API int rlm_run_unpack(const char *path, const char *journal, rlm_error **er
 /* A question before an agent acts. A hook gets it and answers it exactly once, at once or any time later,
  * on the loop's thread. Until then no clock of the cell or call runs, max_time stands still where
  * all agents wait for gates, and everything else goes on. If the agent ends first, the answer must be
- * given all the same and is dropped. The journal keeps who answered what, when, and what was shown. */
+ * given all the same and is dropped. The journal keeps who answered what, when, and what was shown.
+ * The gate is gone with its answer, and with its flow at the latest: no answer after rlm_flow_free. */
 typedef struct rlm_gate rlm_gate;
 
 /* `who` (all three): whose answer it is, for the record; NULL: not said. */

@@ -18,6 +18,8 @@ static void given_up(void *arg)
         r->answer = answer_ref(a);
         port_put(a->port, r);
     }
+    /* Dropped. What it would answer may be gone by the time at which Python does. */
+    answer_refuse(a, "nobody waits any more");
 }
 
 static struct answer *answer_new(port *p)

@@ -134,5 +134,7 @@ void rlm_host_tool_begin(struct rlm_agent *agent,
                          const struct rlm_host_call *call,
                          struct rlm_tool *tool);
 void rlm_host_tool_cancel(struct rlm_call *call);
+/* Those that the program has not answered; nobody waits for them any more. */
+void rlm_host_tools_free(rlm_flow *flow);
 void rlm_input_read_begin(struct rlm_agent *agent, const struct rlm_host_call *call);
 void rlm_input_read_cancel(struct rlm_call *call);

@@ -1,3 +1,5 @@
+#include "flow/call.h"
+#include "flow/gate.h"
 #include "flow/prompt.h"
 #include "flow/run.h"
 
@@ -179,6 +181,8 @@ void rlm_flow_free(rlm_flow *flow)
         free(flow->models.items[i]);
     }
     free(flow->models.items);
+    rlm_gates_free(flow);
+    rlm_host_tools_free(flow);
     rlm_tools_deinit(&flow->tools);
     free(flow->system_prompt);
     free(flow);

@@ -8,8 +8,10 @@
 
 enum { SHOWN_MAX = 64 * 1024 * 1024 };
 
-/* Lives until it has been answered, also when nobody waits any more, and as long as somebody waits. */
+/* Lives until it has been answered, also when nobody waits any more, and as long as somebody waits; if the
+ * program never answers, as long as the flow. */
 struct rlm_gate {
+    struct rlm_link link;            /* in the flow's list */
     struct rlm_gate_subject subject; /* `agent` is NULL once nobody waits */
     struct rlm_host_call call;       /* of a host call: its id */
     char *shown;
@@ -30,6 +32,7 @@ struct rlm_gate {
 
 static void gate_free(rlm_gate *gate)
 {
+    rlm_link_remove(&gate->link);
     free(gate->shown);
     free(gate->text);
     free(gate);
@@ -54,6 +57,7 @@ static rlm_gate *gate_new(const struct rlm_gate_subject *subject)
         gate->call.id = subject->call->id;
         gate->subject.call = &gate->call;
     }
+    rlm_link_add(&subject->agent->run->flow->gates, &gate->link);
     return gate;
 }
 
@@ -484,6 +488,13 @@ void rlm_gate_put_arguments(struct rlm_buf *out, const struct rlm_host_call *cal
     rlm_json_key(&w, "args"), rlm_json_put(&w, call->args);
     rlm_json_key(&w, "kwargs"), rlm_json_put(&w, call->kwargs);
     rlm_json_end(&w, '}');
+}
+
+void rlm_gates_free(rlm_flow *flow)
+{
+    while (flow->gates) {
+        gate_free((rlm_gate *)flow->gates);
+    }
 }
 
 /* ---- for the program that embeds the engine -------------------------------------------------- */

@@ -9,7 +9,7 @@
  *     ... rlm_gate_decision(slot, &text) ... rlm_gate_give_up(&slot);
  *
  * The answer is journaled when it is given, before anybody acts on it. One that comes when nobody waits
- * any more is dropped.
+ * any more is dropped; until it comes the flow keeps the gate.
  */
 #pragma once
 
@@ -72,6 +72,9 @@ void rlm_gate_check_call(struct rlm_agent *agent,
 
 /* {"args": [...], "kwargs": {...}} */
 void rlm_gate_put_arguments(struct rlm_buf *out, const struct rlm_host_call *call);
+
+/* Those that the program has not answered; nobody waits for them any more. */
+void rlm_gates_free(rlm_flow *flow);
 
 /* Every unfinished agent waits for a gate, or for sub-agents that do. */
 bool rlm_gates_hold(const rlm_run *run);

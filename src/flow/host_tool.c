@@ -8,8 +8,9 @@
 enum { ARGUMENTS_MAX = 64 * 1024 * 1024, STORED_MAX = 1024 * 1024 * 1024 };
 static const int64_t DEFAULT_TIMEOUT_MS = 600 * 1000, DEFAULT_RESULT_BYTES = 64 * 1024 * 1024;
 
-/* Lives until it has been answered, also when nobody waits any more. */
+/* Lives until it has been answered, also when nobody waits any more; at most as long as the flow. */
 struct rlm_tool_call {
+    struct rlm_link link;  /* in the flow's list */
     struct rlm_call *call; /* NULL once it is given up */
     const struct rlm_tool *tool;
     char *agent_id;
@@ -20,6 +21,7 @@ struct rlm_tool_call {
 
 static void tool_call_free(rlm_tool_call *t)
 {
+    rlm_link_remove(&t->link);
     rlm_timer_free(t->deadline);
     free(t->agent_id);
     free(t);
@@ -69,6 +71,7 @@ static rlm_tool_call *tool_call_new(struct rlm_call *call, const struct rlm_tool
         tool_call_free(t);
         return NULL;
     }
+    rlm_link_add(&call->agent->run->flow->tool_calls, &t->link);
     return t;
 }
 
@@ -187,7 +190,7 @@ static void answer_stored(struct rlm_call *call, const rlm_json *value, bool enc
 void rlm_tool_call_return(rlm_tool_call *t, rlm_str value_json)
 {
     struct rlm_call *call = end(t);
-    const struct rlm_tool *tool = t->tool; /* gone with its flow, perhaps, if nobody waits */
+    const struct rlm_tool *tool = t->tool;
     tool_call_free(t);
     if (!call) {
         return;
@@ -221,6 +224,13 @@ void rlm_tool_call_fail(rlm_tool_call *t, const char *message)
 const char *rlm_tool_call_agent_id(const rlm_tool_call *t)
 {
     return t->agent_id;
+}
+
+void rlm_host_tools_free(rlm_flow *flow)
+{
+    while (flow->tool_calls) {
+        tool_call_free((rlm_tool_call *)flow->tool_calls);
+    }
 }
 
 void rlm_tool_call_on_cancel(rlm_tool_call *t, void (*cancelled)(void *arg), void *arg)

@@ -25,6 +25,7 @@
  */
 #pragma once
 
+#include "base/link.h"
 #include "base/loop.h"
 #include "flow/ledger.h"
 #include "flow/step.h"
@@ -50,6 +51,7 @@ struct rlm_flow {
     struct rlm_flow_model *child_model;
     char *system_prompt;
     struct rlm_flow_hooks hooks;
+    struct rlm_link *gates, *tool_calls; /* that the program has to answer */
     int runs;
 };
 

@@ -1,9 +1,11 @@
 /* A model that the embedding program answers for: each chat is a call that it answers when it likes. */
 #include "base/alloc.h"
+#include "base/link.h"
 #include "model/model.h"
 
-/* Lives until it has been answered, also when nobody waits any more. */
+/* Lives until it has been answered, also when nobody waits any more; at most as long as the model. */
 struct rlm_model_call {
+    struct rlm_link link;     /* in the model's list */
     struct custom_chat *chat; /* NULL once nobody waits */
     void (*cancelled)(void *arg);
     void *cancelled_arg;
@@ -13,6 +15,7 @@ struct custom_model {
     rlm_model base;
     void (*chat)(void *arg, rlm_model_call *call, const struct rlm_model_request *request);
     void *arg;
+    struct rlm_link *calls;
 };
 
 struct custom_chat {
@@ -55,6 +58,12 @@ static void end(void *arg)
                                         : c->finish_reason ? c->finish_reason
                                                            : "stop");
     rlm_chat_finish(&c->base, &c->reply);
+}
+
+static void call_free(rlm_model_call *call)
+{
+    rlm_link_remove(&call->link);
+    free(call);
 }
 
 /* Nobody waits any more. */
@@ -115,11 +124,12 @@ custom_start(rlm_model *m, const struct rlm_chat_request *request, rlm_chat *cha
     }
     c->call = call;
     call->chat = c;
+    rlm_link_add(&((struct custom_model *)m)->calls, &call->link);
     c->starting = true;
     int r = call_program((struct custom_model *)m, request, call, err);
     c->starting = false;
     if (r < 0) {
-        free(call);
+        call_free(call);
         release(c);
     }
     return r;
@@ -141,6 +151,10 @@ static void custom_stop(rlm_chat *chat)
 
 static void custom_free(rlm_model *m)
 {
+    struct custom_model *custom = (struct custom_model *)m;
+    while (custom->calls) {
+        call_free((rlm_model_call *)custom->calls);
+    }
     rlm_model_deinit(m);
     free(m);
 }
@@ -204,7 +218,7 @@ static struct custom_chat *answer(rlm_model_call *call)
         c->call = NULL;
         rlm_defer_schedule(c->end);
     }
-    free(call);
+    call_free(call);
     return c;
 }
 

@@ -259,8 +259,8 @@ def test_what_was_typed_before_the_question_is_no_answer(run, tmp_path):
 
 
 # What terminals obey, what they show as nothing or as a plain blank, and what turns the direction of writing.
-HIDDEN = "\b\x1b\x7f\x9b\xa0\xad\u061c\u115f\u180e\u2003\u200b\u200d\u2028\u202e\u2060\u2066\u2800\u3000\u3164" \
-    "\ue000\ufe0f\ufeff\U000e0041"
+HIDDEN = "\b\x1b\x7f\x9b\xa0\xad\u061c\u115f\u180e\u2003\u200b\u200d\u2028\u202e\u2060\u2066\u2800" \
+    "\u3000\u3164\ue000\ufe0f\ufeff\U000e0041"
 
 
 def lines_of(seen):

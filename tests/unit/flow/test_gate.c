@@ -389,6 +389,44 @@ TEST(a_run_is_freed_with_its_gates_open)
     teardown(&s);
 }
 
+static void silent_tool(void *arg, rlm_tool_call *call, struct rlm_str arguments_json)
+{
+    (void)call, (void)arguments_json;
+    ++*(int *)arg;
+}
+
+/* The leak checker of a sanitized build looks. */
+TEST(what_the_program_never_answers_ends_with_the_flow)
+{
+    struct reviewer r = {.only = "send", .turn = ALLOW, .call = ALLOW};
+    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+    int asked = 0;
+    struct setup s = setup("@reply\n```repl\nsend()\n```\n", defaults);
+    o.name = "send";
+    o.description = "Sends.";
+    o.parameters_json = "{\"type\":\"object\"}";
+    o.run = silent_tool;
+    o.arg = &asked;
+    CHECK_INT(rlm_flow_add_tool(s.flow, &o, NULL), 0);
+    hook(&s, &r, TURN | CALL);
+    start(&s, journal(), NULL, NULL);
+    while (!asked) {
+        CHECK(rlm_loop_turn(s.loop));
+    }
+    rlm_run_stop(s.run);
+    finish(&s, "interrupted", "");
+    r.turn = r.call = LATER;
+    replay(&s, true, false);
+    int questions = r.n_kept;
+    CHECK(questions > 0);
+    resume(&s);
+    turn_until_asked(&s, &r, questions + 1);
+    rlm_run_stop(s.run);
+    finish(&s, "interrupted", "");
+    CHECK_INT(r.cancelled, 1);
+    teardown(&s);
+}
+
 TEST(a_question_that_nobody_answered_is_asked_again)
 {
     struct reviewer r = {.turn = ALLOW};

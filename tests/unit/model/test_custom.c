@@ -175,6 +175,20 @@ TEST(a_call_that_is_given_up_may_be_answered_at_once_or_later)
     close_model(&r);
 }
 
+/* The leak checker of a sanitized build looks. */
+TEST(a_call_that_is_never_answered_ends_with_the_model)
+{
+    struct chat_result first = {0}, r = {0};
+    open_model();
+    start(&first);
+    rlm_chat_free(first.chat);
+    start(&r);
+    rlm_chat_free(r.chat);
+    CHECK_INT(program.cancelled, 2);
+    chat_result_free(&first);
+    close_model(&r);
+}
+
 TEST(failures_say_whether_to_try_again)
 {
     static const struct {
