@@ -1,3 +1,4 @@
+#include "flow/ask.h"
 #include "flow/call.h"
 #include "flow/code.h"
 #include "flow/gate.h"

@@ -1,101 +1,12 @@
-/* One model call from its wish to its reply: reserve, wait, send, settle, try again.
- *
- * Every attempt is reserved before it is sent and settled after it, so the ledger holds the worst case
- * at any moment. An ask waits for one of three things: a width (`workers`), what others hold in the
- * ledger, or a provider's pause; `rlm_asks_pump` starts what may start, oldest first.
- */
+#include "flow/ask.h"
+
 #include "flow/gate.h"
-#include "flow/messages.h"
-#include "flow/run.h"
+#include "flow/record.h"
 #include "model/backoff.h"
 
 #include <inttypes.h>
 
-enum { ATTEMPTS_KNOWN = 8, ATTEMPTS_NEW = 3, MESSAGES_MAX = 1024 * 1024 * 1024 };
-
-struct rlm_ask {
-    struct rlm_ask_options options;
-    rlm_run *run;
-    rlm_arena *arena;
-    struct rlm_messages messages;
-    int64_t input_bound;
-    uint64_t messages_hash;
-    int64_t id;
-    int attempts;
-    uint64_t not_before_ms;      /* after a failure of its own; see backoff.h */
-    uint64_t started_ms;         /* of the attempt under way */
-    uint64_t pieces, text_bytes; /* of its stream */
-    rlm_chat *chat;              /* NULL: waits */
-    bool unsent;                 /* reserved, but not sent until that is on disk */
-    rlm_gate *gate;              /* model_call's, until it has been answered */
-    bool allowed;                /* it has let this pass */
-    rlm_gate *projection;        /* that of the hook `messages` */
-    bool projected;              /* it has seen these */
-    struct rlm_reservation held;
-};
-
-/* ---- messages and their bound ---- */
-
-/* The bound of the input: what the provider reported for the part that stands since the last turn,
- * and the bytes of the rest. */
-static int64_t bound_of(const struct rlm_agent *agent, const struct rlm_messages *m)
-{
-    uint64_t hash = 0, new_bytes = m->bytes;
-    for (size_t i = 0; agent && agent->known_tokens && i < m->count && i < agent->known_messages;
-         i++) {
-        hash = rlm_message_hash(hash, &m->items[i]);
-        new_bytes -= m->items[i].text.len;
-        if (i + 1 == agent->known_messages && hash == agent->known_hash) {
-            return rlm_ledger_input_bound(new_bytes, m->count - i - 1, agent->known_tokens);
-        }
-    }
-    return rlm_ledger_input_bound(m->bytes, m->count, 0);
-}
-
-/* Remembers what a turn's messages and reply cost, for the next turn's bound. */
-static void
-remember(struct rlm_ask *ask, const struct rlm_chat_reply *reply, const struct rlm_usage *usage)
-{
-    struct rlm_agent *agent = ask->options.agent;
-    agent->known_tokens = 0;
-    if (usage->estimated || reply->tool_code.len || !reply->text.len) {
-        return;
-    }
-    struct rlm_message answer = {.role = RLM_ASSISTANT, .text = reply->text};
-    agent->known_hash = rlm_message_hash(ask->messages_hash, &answer);
-    agent->known_messages = ask->messages.count + 1;
-    agent->known_tokens = usage->input_tokens + usage->output_tokens;
-}
-
-static int build_messages(struct rlm_ask *ask, rlm_error **err)
-{
-    struct rlm_agent *agent = ask->options.agent;
-    rlm_arena_free(ask->arena);
-    if (!(ask->arena = rlm_arena_new(MESSAGES_MAX))) {
-        return rlm_error_nomem(err);
-    }
-    if (ask->options.turn) {
-        struct rlm_messages_options options = {agent->turns_dropped, ask->options.final};
-        ask->projected = false;
-        int r = rlm_messages_build(agent, &options, ask->arena, &ask->messages, err);
-        if (r == 0) {
-            ask->input_bound = bound_of(agent, &ask->messages);
-            ask->messages_hash = rlm_messages_hash(&ask->messages);
-        }
-        return r;
-    }
-    struct rlm_message *prompt = rlm_arena_alloc(ask->arena, sizeof *prompt);
-    rlm_str text = rlm_arena_copy(ask->arena, ask->options.prompt);
-    if (!prompt || !text.ptr) {
-        return rlm_error_nomem(err);
-    }
-    *prompt = (struct rlm_message){.role = RLM_USER, .text = text};
-    ask->options.prompt = text;
-    ask->messages = (struct rlm_messages){.items = prompt, .count = 1, .bytes = text.len};
-    ask->input_bound = bound_of(NULL, &ask->messages);
-    ask->messages_hash = rlm_messages_hash(&ask->messages);
-    return 0;
-}
+enum { ATTEMPTS_KNOWN = 8, ATTEMPTS_NEW = 3 };
 
 /* ---- the list of asks ---- */
 
@@ -111,7 +22,7 @@ int rlm_ask_start(const struct rlm_ask_options *options, struct rlm_ask **ret_as
     ask->options = *options;
     ask->run = run;
     ask->id = ++run->last_ask;
-    if ((r = build_messages(ask, err)) < 0 || !(slot = rlm_vec_push(&run->asks))) {
+    if ((r = rlm_ask_build(ask, err)) < 0 || !(slot = rlm_vec_push(&run->asks))) {
         rlm_arena_free(ask->arena);
         free(ask);
         return r < 0 ? r : rlm_error_nomem(err);
@@ -153,7 +64,7 @@ bool rlm_ask_was_shrunk(const struct rlm_ask *ask)
     return ask->held.shrunk;
 }
 
-static void fail(struct rlm_ask *ask, const char *reason, const rlm_error *error)
+void rlm_ask_fail(struct rlm_ask *ask, const char *reason, const rlm_error *error)
 {
     void (*failed)(void *, struct rlm_ask *, const char *, const rlm_error *) = ask->options.failed;
     failed(ask->options.arg, ask, reason, error);
@@ -265,7 +176,7 @@ static void chat_done(void *arg, const struct rlm_chat_reply *reply)
         return;
     }
     if (ask->options.turn) {
-        remember(ask, reply, &usage);
+        rlm_ask_remember(ask, reply, &usage);
     }
     ask->options.done(ask->options.arg, ask, reply, &usage);
     ask_free(ask);
@@ -335,7 +246,7 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
     }
     rlm_error *err = NULL;
     if (rlm_error_code(f->error) == RLM_E_CONTEXT && (lower_output(ask, f) || drop_turns(ask))) {
-        if (build_messages(ask, &err) < 0) {
+        if (rlm_ask_build(ask, &err) < 0) {
             rlm_run_fail(ask->run, err);
             return;
         }
@@ -344,7 +255,7 @@ static void chat_failed(void *arg, const struct rlm_chat_failure *f)
     }
     ask->attempts++;
     if (!f->retry || ask->attempts >= (model->answered ? ATTEMPTS_KNOWN : ATTEMPTS_NEW)) {
-        fail(ask, "failed", f->error);
+        rlm_ask_fail(ask, "failed", f->error);
         return;
     }
     struct rlm_backoff *backoff = rlm_model_backoff(model->model);
@@ -383,7 +294,7 @@ static enum rlm_reserve_outcome reserve(struct rlm_ask *ask)
     rlm_ledger_release(&run->ledger, &plain);
     ask->options.final = true;
     rlm_autoerr rlm_error *err = NULL;
-    if (build_messages(ask, &err) < 0) {
+    if (rlm_ask_build(ask, &err) < 0) {
         return RLM_RESERVE_WAIT;
     }
     return rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
@@ -394,133 +305,7 @@ static void refuse(struct rlm_ask *ask, bool by_cost)
     rlm_autoerr rlm_error *err = NULL;
     rlm_error_set(&err, RLM_E_BUDGET, "the call does not fit what is left of %s",
                   by_cost ? "max_cost" : "max_budget");
-    fail(ask, by_cost ? "cost" : "budget", err);
-}
-
-static void put_question(const struct rlm_ask *ask, struct rlm_buf *json)
-{
-    struct rlm_json_writer w = {.buf = json};
-    rlm_json_begin(&w, '{');
-    rlm_json_member_text(&w, "model", ask->options.model->name);
-    rlm_json_member_int(&w, "turn", ask->options.turn);
-    rlm_json_member_int(&w, "messages", (int64_t)ask->messages.count);
-    rlm_json_member_int(&w, "input_tokens", ask->input_bound);
-    if (!ask->options.turn) {
-        rlm_json_member_str(&w, "prompt", ask->options.prompt);
-    }
-    rlm_json_end(&w, '}');
-}
-
-static void refuse_by_gate(struct rlm_ask *ask)
-{
-    rlm_gate *gate = rlm_steal(&ask->gate);
-    rlm_autoerr rlm_error *err = NULL;
-    rlm_str why;
-    rlm_gate_decision(gate, &why);
-    rlm_error_set(&err, RLM_E_CANCELED, "the model call was refused: %.*s", RLM_FMT(why));
-    rlm_gate_give_up(&gate);
-    fail(ask, ask->options.turn ? "failed" : "refused", err);
-}
-
-/* A gate of its has been passed. */
-static void show_queued(struct rlm_ask *ask)
-{
-    struct rlm_agent *agent = ask->options.agent;
-    if (agent->state == RLM_AGENT_GATED && !agent->open_gates) {
-        rlm_agent_set_state(agent, ask->options.turn ? RLM_AGENT_QUEUED : RLM_AGENT_WAITING);
-    }
-}
-
-/* What model_call says to the ask. False: it does not start now; `ret_changed`: the list of asks may have
- * changed. */
-static bool pass_gate(struct rlm_ask *ask, bool *ret_changed)
-{
-    *ret_changed = false;
-    if (ask->allowed || !ask->run->flow->hooks.model_call) {
-        return true;
-    }
-    if (!ask->gate) {
-        rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
-        put_question(ask, &json);
-        struct rlm_gate_subject subject = {
-            .kind = RLM_GATE_MODEL_CALL,
-            .agent = ask->options.agent,
-            .of = &ask->options,
-            .ask = ask->id,
-            .shown = rlm_buf_str(&json),
-        };
-        if (!rlm_gate_ask(&ask->gate, &subject)) {
-            *ret_changed = true;
-            return false;
-        }
-    }
-    if (!rlm_gate_is_answered(ask->gate)) {
-        return false;
-    }
-    rlm_str why;
-    if (rlm_gate_decision(ask->gate, &why) != RLM_DECISION_ALLOW) {
-        refuse_by_gate(ask);
-        *ret_changed = true;
-        return false;
-    }
-    rlm_gate_give_up(&ask->gate);
-    ask->allowed = true;
-    show_queued(ask);
-    return true;
-}
-
-/* Takes the messages that the hook has made of the engine's; they are not compared in a replay. */
-static int take_projection(struct rlm_ask *ask, rlm_error **err)
-{
-    rlm_str json;
-    enum rlm_gate_decision decision = rlm_gate_decision(ask->projection, &json);
-    if (decision == RLM_DECISION_REWRITE) {
-        int r = rlm_messages_parse(json, ask->arena, &ask->messages, err);
-        ask->input_bound = rlm_ledger_input_bound(ask->messages.bytes, ask->messages.count, 0);
-        ask->messages_hash = 0;
-        return r;
-    }
-    return decision == RLM_DECISION_REJECT
-               ? rlm_error_set(err, RLM_E_CANCELED, "the messages were not made: %.*s",
-                               RLM_FMT(json))
-               : 0;
-}
-
-/* What the hook `messages` says to a turn's; as pass_gate. */
-static bool pass_projection(struct rlm_ask *ask, bool *ret_changed)
-{
-    *ret_changed = false;
-    if (ask->projected || !ask->options.turn || !ask->run->flow->hooks.messages) {
-        return true;
-    }
-    if (!ask->projection) {
-        rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
-        rlm_messages_put(&ask->messages, &json);
-        struct rlm_gate_subject subject = {
-            .kind = RLM_GATE_MESSAGES,
-            .agent = ask->options.agent,
-            .final = ask->options.final,
-            .shown = rlm_buf_str(&json),
-        };
-        if (!rlm_gate_ask(&ask->projection, &subject)) {
-            *ret_changed = true;
-            return false;
-        }
-    }
-    if (!rlm_gate_is_answered(ask->projection)) {
-        return false;
-    }
-    rlm_autoerr rlm_error *err = NULL;
-    int r = take_projection(ask, &err);
-    rlm_gate_give_up(&ask->projection);
-    ask->projected = true;
-    if (r < 0) {
-        fail(ask, "failed", err);
-        *ret_changed = true;
-        return false;
-    }
-    show_queued(ask);
-    return true;
+    rlm_ask_fail(ask, by_cost ? "cost" : "budget", err);
 }
 
 /* Sends what is reserved. True if the list of asks may have changed. */
@@ -540,7 +325,7 @@ static bool send_reserved(struct rlm_ask *ask)
     if (rlm_chat_start(ask->options.model->model, &request, &chat_events, ask, &ask->chat, &err) <
         0) {
         settle_unsent(ask);
-        fail(ask, "failed", err);
+        rlm_ask_fail(ask, "failed", err);
         rlm_error_free(err);
         return true;
     }
@@ -557,7 +342,7 @@ static bool try_start(struct rlm_ask *ask)
 {
     rlm_run *run = ask->run;
     bool changed;
-    if (!pass_projection(ask, &changed) || !pass_gate(ask, &changed) || run->stopping) {
+    if (!rlm_ask_pass_gates(ask, &changed) || run->stopping) {
         return changed;
     }
     if (run->single_asks && rlm_model_is_one_at_a_time(ask->options.model->model)) {

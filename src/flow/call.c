@@ -2,6 +2,7 @@
 #include "flow/call.h"
 
 #include "flow/gate.h"
+#include "flow/record.h"
 #include "flow/replay.h"
 
 #include <stdlib.h>

@@ -3,6 +3,7 @@
 #include "flow/call.h"
 #include "flow/gate.h"
 #include "flow/past.h"
+#include "flow/record.h"
 #include "flow/replay.h"
 
 enum { CALLS_MAX = 100000, ARGUMENTS_MAX = 64 * 1024 * 1024 };

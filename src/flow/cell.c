@@ -3,6 +3,7 @@
 #include "flow/code.h"
 #include "flow/gate.h"
 #include "flow/observe.h"
+#include "flow/record.h"
 #include "flow/replay.h"
 #include "flow/restore.h"
 #include "flow/run.h"

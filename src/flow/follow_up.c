@@ -1,6 +1,7 @@
 /* A run that has ended goes on with another question to its root: in the journal a drive like that of
  * `run --continue`, but in the same rlm_run, and with the session that was kept, if one was.
  */
+#include "flow/record.h"
 #include "flow/restore.h"
 #include "flow/run.h"
 

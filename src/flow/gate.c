@@ -1,7 +1,9 @@
 #include "flow/gate.h"
 
 #include "base/regex.h"
+#include "flow/ask.h"
 #include "flow/call.h"
+#include "flow/record.h"
 #include "flow/replay.h"
 
 #include <assert.h>

@@ -41,13 +41,6 @@ struct rlm_gate_answer {
     rlm_str text;
 };
 
-/* record.c: the question (`answer` NULL) or the answer, with what was `shown` if no record has it. 0, or
- * the run has failed. */
-int rlm_record_gate(const struct rlm_gate_subject *subject,
-                    int64_t asked_us,
-                    bool shown,
-                    const struct rlm_gate_answer *answer);
-
 /* Asks. False: nobody waits any more; the slot's owner may be gone. */
 bool rlm_gate_ask(rlm_gate **slot, const struct rlm_gate_subject *subject);
 bool rlm_gate_is_answered(const rlm_gate *gate);

@@ -1,4 +1,5 @@
 #include "flow/run.h"
+#include "flow/value.h"
 
 #include <stdio.h>
 

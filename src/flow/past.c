@@ -2,6 +2,7 @@
 #include "flow/past.h"
 
 #include "flow/past_load.h"
+#include "flow/record.h"
 #include "flow/run.h"
 
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Reads a run's journal into its past: what the whole run did here, what sessions did in past_session.c. */
 #include "flow/past_load.h"
 
+#include "flow/record.h"
 #include "flow/run.h"
 #include "graph/record.h"
 

@@ -3,6 +3,7 @@
  * Each prompt is one ask on the account of the agent that calls. A failed prompt of a batch is a
  * Failure in its slot; of a single query it is an exception.
  */
+#include "flow/ask.h"
 #include "flow/call.h"
 #include "flow/past.h"
 #include "flow/run.h"

@@ -3,6 +3,7 @@
  */
 #include "flow/call.h"
 #include "flow/input.h"
+#include "flow/record.h"
 
 #include <sys/stat.h>
 

@@ -1,7 +1,9 @@
-#include "graph/record.h"
+#include "flow/record.h"
+
+#include "flow/ask.h"
 #include "flow/call.h"
-#include "flow/gate.h"
-#include "flow/run.h"
+#include "flow/value.h"
+#include "graph/record.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -411,26 +413,6 @@ int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob)
     int r = commit(run, RLM_RECORD_BLOB, &buf);
     if (r == 0 && (r = rlm_map_set(&run->recorded_blobs, id, run)) < 0) {
         rlm_run_fail_no_memory(run);
-    }
-    return r;
-}
-
-int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg)
-{
-    int r = 0;
-    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
-        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
-            r = rlm_value_blobs(run, &value->items[i], found, arg);
-        }
-    } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
-        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
-            const struct rlm_json_member *m = &value->members[i];
-            const struct rlm_blob *blob = NULL;
-            if (rlm_str_is(m->key, "$blob")) {
-                blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
-            }
-            r = blob ? found(arg, blob) : rlm_value_blobs(run, &m->value, found, arg);
-        }
     }
     return r;
 }

@@ -1,4 +1,5 @@
 /* What becomes of a session that is gone: its cells run again, or the model is told what it has lost. */
+#include "flow/record.h"
 #include "flow/restore.h"
 
 #include <stdlib.h>

@@ -5,7 +5,9 @@
  * (restore.c). Then the loop takes their steps as in any run: the step machine decides by the graph
  * alone.
  */
+#include "flow/ask.h"
 #include "flow/past.h"
+#include "flow/record.h"
 #include "flow/restore.h"
 #include "flow/run.h"
 #include "graph/journal_scan.h"

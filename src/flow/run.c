@@ -1,6 +1,8 @@
 /* A run from its first turn to its end. What comes before: run_start.c, resume.c, replay.c. */
 #include "flow/run.h"
 
+#include "flow/ask.h"
+#include "flow/record.h"
 #include "flow/replay.h"
 
 #include <stdarg.h>

@@ -7,11 +7,11 @@
  *     input.h         takes the inputs in before the first step
  *     agent.c         performs the steps of the step machine (step.h)     struct rlm_agent
  *     cell.c, open.c  its session, and the cells that run there
- *     ask.c           one model call: reserve, wait, send, settle, retry  struct rlm_ask
+ *     ask.h           one model call: reserve, wait, send, settle, retry  struct rlm_ask
  *     call.h          host calls of a cell, and who performs them         struct rlm_call
  *     gate.h          questions before code runs, a model is asked or a call is performed
  *     append.c        what the embedding program puts into the graph meanwhile
- *     record.c        what the journal says of all this
+ *     record.h        what the journal says of all this
  *
  * A run that goes on: past.h (what its journal says), resume.c, restore.h (cells run again in a new
  * session); follow_up.c (one that has ended is asked more). One that is played again: replay.h.
@@ -311,76 +311,3 @@ int rlm_inputs_reopen(rlm_run *run, const rlm_str *lists, size_t n_lists, rlm_er
 void rlm_inputs_free(struct rlm_inputs *inputs);
 /* Journals the lists of directories, behind the RUN record. */
 int rlm_inputs_record(rlm_run *run);
-
-/* ---- ask.c ---- */
-struct rlm_ask_options {
-    struct rlm_agent *agent; /* whose account it stands on */
-    struct rlm_flow_model *model;
-    int turn; /* 0: a prompt of llm_query */
-    bool final;
-    struct rlm_part *part; /* the prompt's; NULL for a turn */
-    rlm_str prompt;        /* copied */
-    /* One of the two comes once, on the loop, unless the ask was cancelled. */
-    void (*done)(void *arg,
-                 struct rlm_ask *ask,
-                 const struct rlm_chat_reply *reply,
-                 const struct rlm_usage *usage);
-    void (*failed)(void *arg, struct rlm_ask *ask, const char *reason, const rlm_error *error);
-    void *arg;
-};
-int rlm_ask_start(const struct rlm_ask_options *options, struct rlm_ask **ret_ask, rlm_error **err);
-/* Gives it up; if it was sent it is settled as an estimate. NULL allowed. */
-void rlm_ask_cancel(struct rlm_ask *ask);
-/* Starts what may start: called when a width, the ledger or a pause has changed. */
-void rlm_asks_pump(rlm_run *run);
-/* With `sync`: sends what has been reserved; the reservations are on disk. */
-void rlm_asks_send(rlm_run *run);
-/* Its number in the run, as the journal knows it. */
-int64_t rlm_ask_id(const struct rlm_ask *ask);
-/* It waits for the answer of its gate. */
-bool rlm_ask_is_gated(const struct rlm_ask *ask);
-/* The reply was allowed fewer tokens than wanted, for want of budget. */
-bool rlm_ask_was_shrunk(const struct rlm_ask *ask);
-
-/* ---- record.c: the records of flow; each returns 0 or has failed the run ---- */
-/* `restored`: the numbers of the cells that are about to run again in it. */
-int rlm_record_session(struct rlm_agent *agent,
-                       const char *seed,
-                       rlm_str ready_json,
-                       const int64_t *restored,
-                       size_t n_restored);
-int rlm_record_session_ended(struct rlm_agent *agent, const char *reason, rlm_str message);
-/* `recovered`: the value of RECOVERED that the cell gets (JSON), or empty. */
-int rlm_record_cell(struct rlm_agent *agent, const struct rlm_node *action, rlm_str recovered);
-/* What restore and replay match a call by: SHA-256 of the canonical JSON of [name, args, kwargs],
- * blobs by their hash; of one that is too large for a record, that of its name. */
-int rlm_host_call_key(const struct rlm_host_call *call, char ret_key[RLM_SHA256_HEX + 1]);
-/* `again`: the id it had before, or 0. RLM_E_LIMIT: the arguments are too large; the call was recorded
- * without them, the run goes on. */
-int rlm_record_call(struct rlm_agent *agent, const struct rlm_host_call *call, int64_t again);
-/* With `agent->answer` set, that of `done`: the answer stands from here on. */
-int rlm_record_answer(struct rlm_agent *agent, int64_t cell, const struct rlm_call_result *result);
-int rlm_record_delivery(struct rlm_agent *agent);
-int rlm_record_reserve(const struct rlm_ask_options *of,
-                       int64_t ask,
-                       uint64_t messages_hash,
-                       const struct rlm_reservation *held);
-/* `reply` is that of an llm_query, else NULL; `shrunk`: the budget allowed it less than usual. */
-int rlm_record_settle(const struct rlm_ask_options *of,
-                      int64_t ask,
-                      const struct rlm_usage *usage,
-                      const struct rlm_chat_reply *reply,
-                      bool shrunk);
-int rlm_record_blob(rlm_run *run, const struct rlm_blob *blob);
-/* Calls back for every blob that a value names, until one call returns nonzero, which is returned. */
-typedef int (*rlm_blob_callback)(void *arg, const struct rlm_blob *blob);
-int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg);
-/* The facts of all of them. */
-int rlm_record_blobs_of(rlm_run *run, const rlm_json *value);
-/* The run goes on with these limits and models. */
-int rlm_record_resumed(rlm_run *run);
-int rlm_record_end(rlm_run *run);
-/* Takes the limits out of such options; those that they do not name stay. */
-void rlm_record_get_limits(const rlm_json *options, struct rlm_limits *limits);
-/* The options of the RUN record: limits, models by name and address, runtime. NULL: no memory. */
-char *rlm_record_options(const rlm_run *run);

@@ -1,4 +1,5 @@
 /* A new run: its journal is made, its inputs are taken in, then the graph begins with the query. */
+#include "flow/record.h"
 #include "flow/run.h"
 #include "graph/record.h"
 

@@ -1,6 +1,7 @@
 #include "flow/value.h"
 
 #include "base/base64.h"
+#include "flow/record.h"
 #include "flow/run.h"
 #include "graph/record.h"
 
@@ -235,6 +236,26 @@ int rlm_value_put_stored(
     rlm_json_end(w, array || pairs ? ']' : '}');
     if (pairs) {
         rlm_json_end(w, '}');
+    }
+    return r;
+}
+
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg)
+{
+    int r = 0;
+    if (rlm_json_is(value, RLM_JSON_ARRAY)) {
+        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+            r = rlm_value_blobs(run, &value->items[i], found, arg);
+        }
+    } else if (rlm_json_is(value, RLM_JSON_OBJECT)) {
+        for (uint32_t i = 0; r == 0 && i < value->count; i++) {
+            const struct rlm_json_member *m = &value->members[i];
+            const struct rlm_blob *blob = NULL;
+            if (rlm_str_is(m->key, "$blob")) {
+                blob = rlm_blobs_find(run->blobs, rlm_json_text(&m->value, RLM_STR("")));
+            }
+            r = blob ? found(arg, blob) : rlm_value_blobs(run, &m->value, found, arg);
+        }
     }
     return r;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "graph/blob.h"
 #include "rlmflow.h"
 
 /* A JSON string of the text, or a blob when it is large; NULL with the error set. */
@@ -26,3 +27,6 @@ int rlm_value_put_whole(rlm_run *run,
  * else it is plain JSON. */
 int rlm_value_put_stored(
     rlm_run *run, const rlm_json *value, bool encoded, struct rlm_json_writer *w, rlm_error **err);
+/* Calls back for every blob that a value names, until one call returns nonzero, which is returned. */
+typedef int (*rlm_blob_callback)(void *arg, const struct rlm_blob *blob);
+int rlm_value_blobs(rlm_run *run, const rlm_json *value, rlm_blob_callback found, void *arg);

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "flow/messages.h"
 #include "flow/past.h"
+#include "flow/record.h"
 #include "view/tree.h"
 
 #include <stdio.h>
