@@ -278,26 +278,23 @@ static const struct rlm_chat_events chat_events = {
 
 /* ---- starting ---- */
 
-/* Reserves; a turn that gets less output than it wants is built anew as the last one. */
-static enum rlm_reserve_outcome reserve(struct rlm_ask *ask)
+/* Reserves. 1: the turn gets less output than it wants, and is built anew as the last one: its hooks have
+ * not seen these messages. */
+static int reserve(struct rlm_ask *ask, enum rlm_reserve_outcome *ret_outcome, rlm_error **err)
 {
-    rlm_run *run = ask->run;
-    struct rlm_ledger_rates *rates = &ask->options.model->rates;
+    struct rlm_ledger *ledger = &ask->run->ledger;
     int64_t wanted = ask->options.model->max_output ? ask->options.model->max_output
-                                                    : run->flow->limits.max_output_tokens;
-    enum rlm_reserve_outcome r =
-        rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
-    if (r != RLM_RESERVED || !ask->held.shrunk || !ask->options.turn || ask->options.final) {
-        return r;
+                                                    : ask->run->flow->limits.max_output_tokens;
+    *ret_outcome = rlm_ledger_reserve(ledger, &ask->options.model->rates, ask->input_bound, wanted,
+                                      &ask->held);
+    if (*ret_outcome != RLM_RESERVED || !ask->held.shrunk || !ask->options.turn ||
+        ask->options.final) {
+        return 0;
     }
-    struct rlm_reservation plain = ask->held;
-    rlm_ledger_release(&run->ledger, &plain);
+    rlm_ledger_release(ledger, &ask->held);
     ask->options.final = true;
-    rlm_autoerr rlm_error *err = NULL;
-    if (rlm_ask_build(ask, &err) < 0) {
-        return RLM_RESERVE_WAIT;
-    }
-    return rlm_ledger_reserve(&run->ledger, rates, ask->input_bound, wanted, &ask->held);
+    int r = rlm_ask_build(ask, err);
+    return r < 0 ? r : 1;
 }
 
 static void refuse(struct rlm_ask *ask, bool by_cost)
@@ -337,7 +334,7 @@ static bool send_reserved(struct rlm_ask *ask)
     return false;
 }
 
-/* True if the list of asks may have changed. */
+/* True if the list of asks may have changed, or this one is to be tried again. */
 static bool try_start(struct rlm_ask *ask)
 {
     rlm_run *run = ask->run;
@@ -348,7 +345,16 @@ static bool try_start(struct rlm_ask *ask)
     if (run->single_asks && rlm_model_is_one_at_a_time(ask->options.model->model)) {
         return false;
     }
-    enum rlm_reserve_outcome outcome = reserve(ask);
+    enum rlm_reserve_outcome outcome;
+    rlm_error *err = NULL;
+    int r = reserve(ask, &outcome, &err);
+    if (r < 0) {
+        rlm_run_fail(run, err);
+        return false;
+    }
+    if (r > 0) {
+        return true;
+    }
     if (outcome == RLM_RESERVE_WAIT) {
         return false;
     }

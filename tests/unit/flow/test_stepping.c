@@ -12,6 +12,7 @@ struct program {
     char seen[2048];      /* "root user_query; root llm_output; ..." by next_step */
     const char *messages; /* what `messages` rewrites to; NULL: it allows */
     char asked[4096];
+    int projections;
     bool final;
 };
 
@@ -45,6 +46,7 @@ messages(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str messages_json, 
     (void)g;
     snprintf(p->asked, sizeof p->asked, "%.*s", RLM_FMT(messages_json));
     p->final = final;
+    p->projections++;
     if (p->messages) {
         rlm_gate_rewrite(gate, NULL, (struct rlm_str){p->messages, strlen(p->messages)});
     } else {
@@ -220,6 +222,20 @@ TEST(messages_of_the_program_are_what_is_sent)
     p.asked[0] = '\0';
     check_replay(&s);
     CHECK_TEXT(p.asked, "");
+    teardown(&s);
+}
+
+TEST(messages_that_a_small_budget_makes_anew_are_the_programs_too)
+{
+    struct program p = {.messages = "[{\"role\":\"user\",\"content\":\"mine\"}]"};
+    struct rlm_limits limits = defaults;
+    limits.max_budget = 2000; /* for the program's messages, but not for those of the engine */
+    struct setup s = setup("@reply match=^mine$\n```repl\ndone('seen')\n```\n", limits);
+    hook(&s, &p, MESSAGES);
+    start(&s, NULL, NULL, NULL);
+    finish(&s, "answered", "seen");
+    CHECK(p.final);
+    CHECK_INT(p.projections, 2);
     teardown(&s);
 }
 
