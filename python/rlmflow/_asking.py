@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import Any, Iterator, Optional, Tuple
 
+from .values import describe
+
 Usage = Tuple[int, int, int]  # input, cached, output tokens; negative: unknown
 UNKNOWN_USAGE = (-1, 0, -1)
 
@@ -91,13 +93,13 @@ def _usage_in(usage: Any) -> Usage:
     return UNKNOWN_USAGE if given is None or made is None else (given, get("cached_tokens") or 0, made)
 
 
+def is_client(client: Any) -> bool:
+    return not isinstance(client, type) and (callable(getattr(client, "chat", None)) or callable(client))
+
+
 def _chat_of(client: Any) -> Any:
     chat = getattr(client, "chat", None)
-    if callable(chat) and not isinstance(client, type):
-        return chat
-    if callable(client) and not isinstance(client, type):
-        return client
-    raise TypeError(f"a client needs a chat(messages) method, or is a function; {client!r} is neither")
+    return chat if callable(chat) else client
 
 
 def _is_async(function: Any) -> bool:
@@ -115,6 +117,14 @@ def _takes(function: Any, name: str) -> bool:
 
 # What `chat` returned.
 
+class WrongReply(TypeError):
+    pass
+
+
+def describe_failure(error: BaseException) -> str:
+    return str(error) if isinstance(error, WrongReply) else f"chat() raised {describe(error)}"
+
+
 def is_async_reply(reply: Any) -> bool:
     return inspect.isawaitable(reply) or (hasattr(reply, "__aiter__") and not _has_text(reply))
 
@@ -126,8 +136,8 @@ def text_of(reply: Any, answer: Any) -> str:
     if _has_text(reply):
         return reply.text
     if not hasattr(reply, "__iter__") or hasattr(reply, "__len__"):
-        raise TypeError(f"chat() returned a {type(reply).__name__}; it must return a str, an object with .text, or "
-                        "an iterator of str pieces")
+        raise WrongReply(f"chat() returned a {type(reply).__name__}; it must return a str, an object with .text, or "
+                         "an iterator of str pieces")
     try:
         for piece in reply:
             if not answer.delta(_checked(piece)):
@@ -158,5 +168,5 @@ def _has_text(reply: Any) -> bool:
 
 def _checked(piece: Any) -> str:
     if not isinstance(piece, str):
-        raise TypeError(f"chat() streamed a {type(piece).__name__}; its pieces must be str")
+        raise WrongReply(f"chat() streamed a {type(piece).__name__}; its pieces must be str")
     return piece

@@ -11,7 +11,7 @@ import warnings
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from .sessions import Backend, CallResult, Finished, HostCall, SessionDied, Suspended, waiting
-from .values import describe
+from .values import PASSING, describe
 
 OPEN, START, RESUME, CLOSE, INNER = range(5)
 READY, FINISHED, SUSPENDED, DIED = range(4)  # outcomes of the inner session
@@ -99,7 +99,9 @@ class Session:
             if self.inner is not None:
                 await asyncio.wrap_future(self.ready)
             self.handle.opened(step)
-        except Exception as e:
+        except PASSING:
+            raise
+        except BaseException as e:
             self.handle.fail(step, f"open raised {describe(e)}")
 
     async def ask(self, step: int, name: str, what: Any) -> None:
@@ -113,7 +115,9 @@ class Session:
             else:
                 raise TypeError(f"{type(self.backend).__name__}.{name} returned {type(outcome).__name__}; it must "
                                 "return a Finished or a Suspended")
-        except Exception as e:
+        except PASSING:
+            raise
+        except BaseException as e:
             self.handle.fail(step, f"{name} raised {describe(e)}")
 
     async def close(self) -> None:
@@ -189,14 +193,14 @@ class Backends:
     def take(self, handle: Any, question: int, step: int, text: str) -> None:
         if question == OPEN:
             session = self.sessions[handle] = self.opening[text] = Session(self.drive, handle, text)
-            self.begin(session, self.open(session, step))
+            self.begin(session, step, "open", self.open(session, step))
             return
         session = self.sessions[handle]
         if question == START:
-            self.begin(session, session.ask(step, "start", text))
+            self.begin(session, step, "start", session.ask(step, "start", text))
         elif question == RESUME:
             results = [CallResult._of(raw, handle.read) for raw in json.loads(text)]
-            self.begin(session, session.ask(step, "resume", results))
+            self.begin(session, step, "resume", session.ask(step, "resume", results))
         elif question == INNER:
             session.on_inner(step, text)
         else:
@@ -212,8 +216,13 @@ class Backends:
             if self.opening.get(session.agent_id) is session:
                 del self.opening[session.agent_id]
 
-    def begin(self, session: Session, coroutine: Any) -> None:
+    def begin(self, session: Session, step: int, name: str, coroutine: Any) -> None:
+        def fail(why: str) -> None:
+            if session.drive is not None:
+                session.handle.fail(step, why)
+
         session.task = self.drive.loop.create_task(coroutine)
+        session.task.add_done_callback(lambda task: task.cancelled() and self.drive.blame(name, fail))
 
     async def end(self) -> None:
         """Waits for those that the end of the run closes."""

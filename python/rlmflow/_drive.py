@@ -5,20 +5,21 @@ import asyncio
 import inspect
 import json
 import warnings
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Set
 
 from . import _engine
-from ._asking import is_async_reply, text_of, text_of_async
+from ._asking import describe_failure, is_async_reply, text_of, text_of_async
 from ._backends import Backends
 from ._pool import Pool
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import describe, from_json, to_json
+from .values import PASSING, describe, from_json, to_json
 
 HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
 TURNS_END_S = 10
+BLAME_S = 0.05  # in which whoever drives the run hears of a cancellation that has come to a hook first
 
 # Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
 E_UNREACHABLE, E_RATE_LIMIT, E_SERVER, E_INVAL = -13, -15, -16, -2
@@ -37,20 +38,24 @@ def code_of(error: BaseException) -> int:
 class Turn:
     """The code of one reply, while the flow's `exec_turn` has it."""
 
-    def __init__(self, answer: Any, code: str, replay: bool):
-        self.answer, self.code, self.replay = answer, code, replay
+    def __init__(self, answer: Any, agent_id: str, code: str, replay: bool):
+        self.answer, self.agent_id, self.code, self.replay = answer, agent_id, code, replay
         self.observed: Optional[asyncio.Future] = None
+        self.is_running = False  # the code: from `run` until its node has come
         self.step: Any = None  # the question of next_step behind the observation
+        self.failure: Optional[str] = None
 
     async def run(self, code: str) -> Node:
         """Has the engine run the code; the node that it observes."""
         if self.observed is not None:
             raise RuntimeError("exec_turn runs the code of a turn once")
         self.observed = asyncio.get_running_loop().create_future()
+        self.is_running = True
         self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
         return await self.observed
 
     def observe(self, node: Node) -> None:
+        self.is_running = False
         if self.observed is not None and not self.observed.done():
             self.observed.set_result(node)
 
@@ -68,7 +73,9 @@ class Drive:
         self.pool: Any = None
         self.stepper: Any = None
         self.attached = False  # somebody drives it
+        self.is_stopping = False
         self.tasks: Dict[Any, asyncio.Task] = {}
+        self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
         self.turns: Dict[str, Turn] = {}
         self.backends: Optional[Backends] = None  # of a runtime whose `open` is overridden
         self.held: Dict[str, Any] = {}
@@ -84,10 +91,11 @@ class Drive:
         if self.pool is None:
             self.pool = Pool(self.flow.workers or 8)
         self.loop.add_reader(self.run.fileno(), self.take)
-        self.attached = True
+        self.attached, self.is_stopping = True, False
 
     def detach(self) -> None:
-        self.loop.remove_reader(self.run.fileno())
+        if not self.loop.is_closed():
+            self.loop.remove_reader(self.run.fileno())
         self.attached = False
 
     def ask(self, query: str, hooks: int) -> None:
@@ -127,11 +135,25 @@ class Drive:
             await asyncio.shield(self.ended)
             await self.finish_turns()
         except asyncio.CancelledError:
-            self.run.stop()
-            await self.ended
+            await self.stop()
             raise
         finally:
+            await self.end()
+
+    async def stop(self) -> None:
+        """Stops the run where it is and waits for that."""
+        self.is_stopping = True
+        self.run.stop()
+        if self.run.has_ended():
+            self.take()
+            self.on_ended()
+        await self.ended
+
+    async def end(self) -> None:
+        """The run has ended, or nobody waits for that."""
+        try:
             await self.end_backends()
+        finally:
             self.close()
 
     async def finish_turns(self) -> None:
@@ -166,10 +188,30 @@ class Drive:
         for kind, *rest in self.run.take():
             getattr(self, "on_" + kind)(*rest)
 
-    def start(self, answer: Any, coroutine: Any) -> None:
+    def start(self, answer: Any, what: str, coroutine: Any, fail: "Optional[Callable[[str], Any]]" = None) -> None:
+        """Has a coroutine answer. One that is cancelled by others than the engine has failed, unless it is all that is
+        cancelled."""
+        if not self.attached:  # a thread has brought it too late
+            coroutine.close()
+            return
         task = self.loop.create_task(coroutine)
         self.tasks[answer] = task
-        task.add_done_callback(lambda _: self.tasks.pop(answer, None))
+        task.add_done_callback(lambda task: self.end_task(answer, what, task, fail or answer.fail))
+
+    def end_task(self, answer: Any, what: str, task: asyncio.Task, fail: Callable[[str], Any]) -> None:
+        del self.tasks[answer]
+        if answer in self.given_up:
+            self.given_up.remove(answer)
+        elif task.cancelled():
+            self.blame(what, fail)
+
+    def blame(self, what: str, fail: Callable[[str], Any]) -> None:
+        """A hook was cancelled, and not by the engine."""
+        def judge() -> None:
+            if self.attached and not self.is_stopping:
+                fail(f"{what} was cancelled")
+
+        self.loop.call_later(BLAME_S, judge)
 
     def release(self) -> None:
         """Lets all agents that are held go on."""
@@ -206,24 +248,30 @@ class Drive:
     def on_cancel(self, answer: Any) -> None:
         task = self.tasks.get(answer)
         if task is not None:
+            self.given_up.add(answer)
             task.cancel()
 
     def on_event(self, line: str) -> None:
         event = event_from_dict(json.loads(line), self.root)
         if event.node is not None and event.node.terminal and event.agent_id in self.turns:
-            self.turns[event.agent_id].observe(event.node)
+            self.observe(self.turns[event.agent_id], event.node)
         if self.stepper is not None:
             self.stepper.watch(event, self)
 
     def on_next_step(self, answer: Any, agent_id: str) -> None:
         turn = self.turns.get(agent_id)
-        if turn is not None and turn.observed is not None and not turn.observed.done():
+        if turn is not None and turn.is_running:
             node = self.root[agent_id].nodes[-1]
             if node.type in ("exec_output", "error_output"):
                 turn.step = answer
-                turn.observe(node)
+                self.observe(turn, node)
                 return
         self.step(answer, agent_id)
+
+    def observe(self, turn: Turn, node: Node) -> None:
+        turn.observe(node)
+        if turn.failure is not None:
+            self.end_turn(turn)
 
     def step(self, answer: Any, agent_id: str) -> None:
         if self.stepper is None or self.stepper.may_step(agent_id):
@@ -235,15 +283,17 @@ class Drive:
     def on_chat(self, answer: Any, index: int, messages: list, max_tokens: int, agent_id: str, turn: int) -> None:
         asked = self.clients[index]
         if asked.is_async:
-            self.start(answer, self.chat_async(answer, asked, messages, max_tokens))
+            self.start(answer, "chat()", self.chat_async(answer, asked, messages, max_tokens))
         else:
             self.pool.submit(answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
 
     async def chat_async(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
         try:
             await self.take_async(answer, asked, asked.call(messages, max_tokens))
-        except Exception as e:
-            answer.fail(describe(e), code_of(e))
+        except PASSING:
+            raise
+        except BaseException as e:
+            answer.fail(describe_failure(e), code_of(e))
 
     async def take_async(self, answer: Any, asked: Any, reply: Any) -> None:
         """What has been returned by a call that is async."""
@@ -255,14 +305,16 @@ class Drive:
                 answer.reply(reply, None, *asked.usage_of(reply))
             else:  # an iterator may block
                 self.pool.submit(answer_by, answer, lambda: (text_of(reply, answer), asked.usage_of(reply)))
-        except Exception as e:
-            answer.fail(describe(e), code_of(e))
+        except PASSING:
+            raise
+        except BaseException as e:
+            answer.fail(describe_failure(e), code_of(e))
 
     def chat_in_thread(self, asked: Any, messages: list, max_tokens: int, answer: Any) -> Any:
         with asked.begin() as call:
             reply = asked.call(messages, max_tokens)
             if is_async_reply(reply):  # of a function that does not look async
-                self.loop.call_soon_threadsafe(self.start, answer, self.take_async(answer, asked, reply))
+                self.loop.call_soon_threadsafe(self.start, answer, "chat()", self.take_async(answer, asked, reply))
                 return None
             return text_of(reply, answer), call.usage_of(reply)
 
@@ -272,22 +324,29 @@ class Drive:
         if tool.takes_directory:
             kwargs["working_directory"] = self.flow.runtime.working_directory
         if tool.metadata.is_async:
-            self.start(answer, self.tool_async(answer, tool, kwargs))
+            self.start(answer, tool.metadata.name + "()", self.tool_async(answer, tool, kwargs))
         else:
             self.pool.submit(tool_in_thread, answer, tool, kwargs)
 
     async def tool_async(self, answer: Any, tool: Any, kwargs: dict) -> None:
         try:
             answer.value(to_json(await tool.function(**kwargs), f"what {tool.metadata.name}() returned"))
-        except Exception as e:
+        except PASSING:
+            raise
+        except BaseException as e:
             answer.fail(describe(e))
 
     def on_exec_turn(self, answer: Any, agent_id: str, code: str, replay: bool) -> None:
-        self.start(answer, self.exec_turn(Turn(answer, code, replay), agent_id))
+        turn = self.turns[agent_id] = Turn(answer, agent_id, code, replay)
 
-    async def exec_turn(self, turn: Turn, agent_id: str) -> None:
-        self.turns[agent_id] = turn
-        graph = self.root[agent_id]
+        def fail(why: str) -> None:
+            turn.failure = why
+            self.end_turn(turn)
+
+        self.start(answer, "exec_turn", self.exec_turn(turn), fail)
+
+    async def exec_turn(self, turn: Turn) -> None:
+        graph = self.root[turn.agent_id]
         try:
             node = self.flow.exec_turn(graph, turn.code, replay=turn.replay)
             node = await node if inspect.isawaitable(node) else node
@@ -296,28 +355,60 @@ class Drive:
                                 "or that super().exec_turn(...) returned")
             current = graph.nodes[-1]
             if node.id != current.id and not current.terminal and not turn.replay:
-                self.append(agent_id, node)
-        except Exception as e:
-            self.fail(agent_id, f"exec_turn raised {describe(e)}")
-        finally:
-            del self.turns[agent_id]
+                self.append(turn.agent_id, node)
+        except PASSING:
+            if turn.answer in self.given_up:
+                self.turns.pop(turn.agent_id, None)
+            raise
+        except BaseException as e:
+            turn.failure = f"exec_turn raised {describe(e)}"
+        self.end_turn(turn)
+
+    def end_turn(self, turn: Turn) -> None:
+        if turn.failure is not None:
+            if turn.is_running:
+                return  # once its node has come
+            self.fail(turn.agent_id, turn.failure)
+        self.turns.pop(turn.agent_id, None)
         if turn.observed is None:
             turn.answer.decide("skip", None, "")
         if turn.step is not None:
-            self.step(turn.step, agent_id)
+            self.step(turn.step, turn.agent_id)
 
     def on_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
-        self.start(answer, self.make_messages(answer, agent_id, messages, final))
+        self.start(answer, "messages", self.make_messages(answer, agent_id, json.loads(messages), final),
+                   lambda why: answer.decide("reject", None, why))
 
-    async def make_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
-        graph = self.root[agent_id]
-        graph._messages = json.loads(messages)
+    async def make_messages(self, answer: Any, agent_id: str, messages: list, final: bool) -> None:
+        graph, hook = self.root[agent_id], "build_system_prompt"
+        graph._messages = messages
         try:
+            if self.flow._makes_system_prompt() and messages and messages[0]["role"] == "system":
+                prompt = self.flow.build_system_prompt(graph)
+                messages[0]["content"] = _checked_prompt(await prompt if inspect.isawaitable(prompt) else prompt)
+            hook = "messages"
             made = self.flow.messages(graph, force_final=final)
             made = await made if inspect.isawaitable(made) else made
-            answer.decide("rewrite", None, json.dumps(made))
-        except Exception as e:
-            answer.decide("reject", None, f"messages raised {describe(e)}")
+            answer.decide("rewrite", None, json.dumps(_checked_messages(made)))
+        except PASSING:
+            raise
+        except BaseException as e:
+            answer.decide("reject", None, f"{hook} raised {describe(e)}")
+
+
+def _checked_prompt(prompt: Any) -> str:
+    if not isinstance(prompt, str):
+        raise TypeError(f"build_system_prompt returned {type(prompt).__name__}; it must return a str")
+    return prompt
+
+
+def _checked_messages(messages: Any) -> list:
+    if not isinstance(messages, (list, tuple)) or not all(
+            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
+            for m in messages):
+        raise TypeError(f"messages returned {messages!r:.200}; it must return a list of dicts with a \"role\" and a "
+                        "\"content\", both str")
+    return list(messages)
 
 
 def answer_by(answer: Any, ask: Any) -> None:
@@ -327,7 +418,7 @@ def answer_by(answer: Any, ask: Any) -> None:
         if made is not None:
             answer.reply(made[0], None, *made[1])
     except BaseException as e:
-        answer.fail(describe(e), code_of(e))
+        answer.fail(describe_failure(e), code_of(e))
 
 
 def tool_in_thread(answer: Any, tool: Any, kwargs: dict) -> None:

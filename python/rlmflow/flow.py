@@ -1,14 +1,13 @@
 """Flow: the policy and environment of runs."""
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import weakref
 from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Optional, Union
 
-from . import _engine
-from ._asking import Asked
+from . import _engine, _running
+from ._asking import Asked, is_client
 from ._backends import custom_of
 from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from .clients import UNKNOWN_PRICE, _EngineClient
@@ -90,7 +89,11 @@ class Flow:
 
     def run(self, query: Optional[str] = None, *, graph: Optional[Graph] = None, inputs: Optional[dict] = None,
             output_schema: Optional[Schema] = None, journal: Optional[Path] = None, sync: bool = False) -> str:
-        """The answer to `query`. See `arun`."""
+        """The answer to `query`. See `arun`.
+
+        Hooks, async tools and async clients run on an event loop in this thread; in a thread whose loop is running (a
+        notebook, another async program) that is blocked meanwhile, and they run on a loop of a helper thread. Ctrl-C
+        stops the run where it is, and KeyboardInterrupt is raised; a second one does so at once."""
         return _run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
                               journal=journal, sync=sync))
 
@@ -101,6 +104,8 @@ class Flow:
         pydantic model class or TypeAdapter). `inputs` go to the root by name: str, bytes, `os.PathLike` (a file or
         directory), or anything that JSON can say. `journal` is the path of the run, which must not exist; None: in
         memory. Raises `RunEnded` when there is no answer.
+
+        Cancelled, it stops the run where it is; `resume` goes on with one that has a journal.
 
         `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
         whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there
@@ -183,14 +188,14 @@ class Flow:
             if drive.ended.done():
                 await drive.finish_turns()
         except BaseException:
-            drive.run.stop()
-            await drive.ended
+            await drive.stop()
             raise
         finally:
             if drive.ended.done():
-                await drive.end_backends()
-                drive.close()
-                drive.let_go()
+                try:
+                    await drive.end()
+                finally:
+                    drive.let_go()
             else:
                 drive.detach()
 
@@ -211,7 +216,7 @@ class Flow:
     def _go_on(self, drive: Drive, query: Optional[str], graph: Graph, given: tuple, hooks: int) -> Drive:
         if drive.flow is not self:
             raise ValueError(f"graph {graph.graph_id} is not of a run of this flow")
-        if drive.attached:
+        if drive.attached and not drive.loop.is_closed():
             raise RuntimeError(f"graph {graph.graph_id} is already being streamed")
         if any(value is not None for value in given):
             raise ValueError("a run that goes on keeps its inputs, its output_schema and its journal: none can be "
@@ -273,13 +278,11 @@ class Flow:
     def messages(self, graph: Graph, *, force_final: bool = False) -> list:
         """The messages that the agent's model is sent: dicts of "role" and "content". `force_final`: it is the
         agent's last turn. Override it, also as `async def`, to send others."""
-        messages = list(graph._messages or ())
-        if self._makes_system_prompt() and messages and messages[0]["role"] == "system":
-            messages[0] = {"role": "system", "content": self.build_system_prompt(graph)}
-        return messages
+        return list(graph._messages or ())
 
     def build_system_prompt(self, graph: Graph) -> str:
-        """The system prompt of an agent: `system_prompt`, else what `prompt_builder` or the engine makes."""
+        """The system prompt of an agent: `system_prompt`, else what `prompt_builder` or the engine makes. Override it,
+        also as `async def`, to make it for each turn anew."""
         if self.system_prompt is not None:
             return self.system_prompt
         return (self.prompt_builder or DEFAULT_BUILDER).build(self, graph)
@@ -313,6 +316,9 @@ class Flow:
         for name in {"default": None, **self.llm_clients}:
             client = self.llm_client(name)
             engine = client._model if isinstance(client, _EngineClient) else None
+            if engine is None and not is_client(client):
+                raise TypeError(f"llm_client({name!r}) is {client!r:.200}; a client needs a chat(messages) method, or is "
+                                "a function")
             asked = client if engine else Asked(
                 client, is_capped=bool(self.max_budget or self.max_cost), timeout=self.llm_request_timeout)
             models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine,
@@ -342,7 +348,7 @@ class Flow:
 
 def _run(coroutine: Coroutine) -> Any:
     try:
-        return asyncio.run(coroutine)
+        return _running.run(coroutine)
     except RunEnded as e:
         raise e.with_traceback(None)  # asyncio's frames hold the task, and that holds the error with its graph
 

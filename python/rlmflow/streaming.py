@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Union
 
 from .events import AppendNode, Event
@@ -29,20 +30,26 @@ class Stepper:
 
     def __init__(self, until: Until, passes: int):
         self.until, self.passes = until, passes
-        self.queue: "asyncio.Queue[Event | None]" = asyncio.Queue()
+        self.queue: "asyncio.Queue[Event | Exception | None]" = asyncio.Queue()
         self.at_boundary: Dict[str, bool] = {}
 
     def is_boundary(self, event: Event, drive: "Drive") -> bool:
         if callable(self.until):
-            return bool(self.until(event, drive.root))
+            passes = self.until(event, drive.root)
+            if inspect.isawaitable(passes):
+                raise TypeError("until returned an awaitable; it is a plain function of (event, graph)")
+            return bool(passes)
         if self.until == "next":
             return event.node_type != "user_query"  # the task, which was there before
         return event.node_type in _NODES.get(self.until, ())
 
     def watch(self, event: "Event | None", drive: "Drive") -> None:
         """An event has come; None: an agent is held."""
-        if isinstance(event, AppendNode) and self.is_boundary(event, drive):
-            self.at_boundary[event.agent_id] = True
+        try:
+            if isinstance(event, AppendNode) and self.is_boundary(event, drive):
+                self.at_boundary[event.agent_id] = True
+        except Exception as e:  # of the user's `until`
+            self.queue.put_nowait(e)
         self.queue.put_nowait(event)
 
     def may_step(self, agent_id: str) -> bool:
@@ -60,5 +67,7 @@ class Stepper:
                 self.at_boundary.clear()
                 drive.release()
             event = await self.queue.get()
+            if isinstance(event, Exception):
+                raise event
             if event is not None:
                 yield event

@@ -213,6 +213,10 @@ static void end(rlm_run *run)
     drop_all(run);
     if (run->root) {
         rlm_record_end(run);
+        /* One that was stopped is asked nothing more: whoever wants to go on with it may. */
+        if (run->journal && !rlm_graph_finished(run->root)) {
+            rlm_journal_unlock(run->journal);
+        }
     }
     if (run->events.ended) {
         run->events.ended(run->arg, run);

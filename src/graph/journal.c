@@ -424,6 +424,11 @@ int rlm_journal_cut(rlm_journal *j, int64_t offset, rlm_error **err)
     return 0;
 }
 
+void rlm_journal_unlock(rlm_journal *j)
+{
+    rlm_journal_unlock_file(j->fd);
+}
+
 void rlm_journal_close(rlm_journal *j)
 {
     if (!j) {

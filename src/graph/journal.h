@@ -116,6 +116,8 @@ int rlm_journal_check_place(const rlm_journal *j, rlm_error **err);
 uint64_t rlm_journal_disk_bytes(const rlm_journal *j);
 uint64_t rlm_journal_records(const rlm_journal *j);
 
+/* Nothing more will be appended: others may open it from now on. */
+void rlm_journal_unlock(rlm_journal *j);
 /* Syncs (blocking, also behind a sync on the pool), completes flushes, unlocks, closes. NULL allowed. */
 void rlm_journal_close(rlm_journal *j);
 /* Closes a run that never began and removes it from the disk. */

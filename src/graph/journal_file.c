@@ -48,6 +48,12 @@ int rlm_journal_lock(int fd, const char *path, rlm_error **err)
     return rlm_error_set_errno(err, RLM_E_IO, errno, "locking the run %s", path);
 }
 
+void rlm_journal_unlock_file(int fd)
+{
+    struct flock whole = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    fcntl(fd, F_OFD_SETLK, &whole);
+}
+
 static bool is_locked(int fd)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

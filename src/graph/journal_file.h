@@ -18,6 +18,7 @@ int rlm_journal_open_file(
 void rlm_journal_remove(int dir_fd, const char *path);
 /* Held by the open file, not by the process: until the last copy of `fd` is closed. RLM_E_BUSY. */
 int rlm_journal_lock(int fd, const char *path, rlm_error **err);
+void rlm_journal_unlock_file(int fd);
 
 struct rlm_journal_waiter {
     rlm_journal_flushed done;

@@ -91,7 +91,7 @@ def test_a_client_that_raises_fails_its_agent(runtime):
         def chat(self, messages):
             raise ValueError("out of words")
 
-    with pytest.raises(rlmflow.RunEnded, match="failed: ValueError: out of words"):
+    with pytest.raises(rlmflow.RunEnded, match=r"failed: chat\(\) raised ValueError: out of words"):
         rlmflow.Flow(Broken(), runtime=runtime).run("q")
 
 
