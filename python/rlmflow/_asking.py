@@ -122,7 +122,7 @@ class WrongReply(TypeError):
 
 
 def describe_failure(error: BaseException) -> str:
-    return str(error) if isinstance(error, WrongReply) else f"chat() raised {describe(error)}"
+    return f"TypeError: {error}" if isinstance(error, WrongReply) else f"chat() raised {describe(error)}"
 
 
 def is_async_reply(reply: Any) -> bool:
