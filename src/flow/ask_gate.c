@@ -48,6 +48,9 @@ static bool pass_model_call(struct rlm_ask *ask, bool *ret_changed)
     if (!ask->gate) {
         rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
         put_question(ask, &json);
+        if (!rlm_gate_can_show(ask->options.agent, &json)) {
+            return false;
+        }
         struct rlm_gate_subject subject = {
             .kind = RLM_GATE_MODEL_CALL,
             .agent = ask->options.agent,
@@ -102,6 +105,9 @@ static bool pass_projection(struct rlm_ask *ask, bool *ret_changed)
     if (!ask->projection) {
         rlm_auto_buf struct rlm_buf json = RLM_BUF(MESSAGES_MAX);
         rlm_messages_put(&ask->messages, &json);
+        if (!rlm_gate_can_show(ask->options.agent, &json)) {
+            return false;
+        }
         struct rlm_gate_subject subject = {
             .kind = RLM_GATE_MESSAGES,
             .agent = ask->options.agent,

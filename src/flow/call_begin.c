@@ -106,8 +106,11 @@ static void begin_at_gate(struct rlm_agent *agent,
     call->was = was;
     call->name = rlm_strndup(host_call->name.ptr, host_call->name.len);
     rlm_gate_put_arguments(&json, host_call);
-    if (!call->name || json.status < 0) {
+    if (!call->name) {
         rlm_run_fail_no_memory(agent->run);
+        return;
+    }
+    if (!rlm_gate_can_show(agent, &json)) {
         return;
     }
     struct rlm_gate_subject subject = {

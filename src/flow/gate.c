@@ -163,6 +163,16 @@ static void drop(rlm_gate *gate)
     }
 }
 
+bool rlm_gate_can_show(struct rlm_agent *agent, const struct rlm_buf *made)
+{
+    rlm_error *err = NULL;
+    if (rlm_buf_check(made, &err) < 0) {
+        rlm_run_fail(agent->run, err);
+        return false;
+    }
+    return true;
+}
+
 bool rlm_gate_ask(rlm_gate **slot, const struct rlm_gate_subject *subject)
 {
     struct rlm_agent *agent = subject->agent;
@@ -381,6 +391,9 @@ void rlm_gate_check_call(struct rlm_agent *agent,
     }
     rlm_auto_buf struct rlm_buf json = RLM_BUF(SHOWN_MAX);
     rlm_gate_put_arguments(&json, call);
+    if (!rlm_gate_can_show(agent, &json)) {
+        return;
+    }
     struct rlm_gate_subject subject = {
         .kind = RLM_GATE_HOST_CALL, .agent = agent, .call = call, .shown = rlm_buf_str(&json)};
     check(&subject, recorded, call->name);

@@ -41,6 +41,8 @@ struct rlm_gate_answer {
     rlm_str text;
 };
 
+/* What is to be shown could be made; else the run has failed. */
+bool rlm_gate_can_show(struct rlm_agent *agent, const struct rlm_buf *made);
 /* Asks. False: nobody waits any more; the slot's owner may be gone. */
 bool rlm_gate_ask(rlm_gate **slot, const struct rlm_gate_subject *subject);
 bool rlm_gate_is_answered(const rlm_gate *gate);
