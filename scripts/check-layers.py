@@ -29,8 +29,8 @@ SEAMS = [
     (re.compile(r"curl/.*"), {"model/http.c", "model/http_call.c", "model/http_call.h",
                               "model/http_library.c", "model/http_library.h"}),
     (re.compile(r"pcre2.*\.h"), {"base/regex.c"}),
-    (re.compile(r"sqlite3.*\.h"), {"view/export_sqlite.c", "view/sqlite_library.c",
-                                   "view/sqlite_library.h"}),
+    (re.compile(r"sqlite3.*\.h"), {"view/sqlite_library.c", "view/sqlite_library.h", "view/sqlite_rows.c",
+                                   "view/sqlite_rows.h", "view/export_sqlite.c"}),
     (re.compile(r"(.*/)?Python\.h"), set()),
 ]
 

@@ -1,5 +1,5 @@
 /* libsqlite3, opened when a database is written: a program that writes none must not pay for loading it.
- * For export_sqlite.c alone. */
+ * For sqlite_rows.c alone. */
 #pragma once
 
 #include "base/error.h"
