@@ -127,9 +127,12 @@ struct rlm_past_run {
     rlm_arena *arena;
 };
 
-/* `blobs` are the run's; they learn of every blob that the run names. Errors are those of rlm_record_load. Free with rlm_past_free. */
+/* `blobs` are the run's; they learn of every blob that the run names. Those that are only mapped are read, too,
+ * when `check_blobs`: before code runs, since a damaged one would be found by nobody. Errors are those of
+ * rlm_record_load. Free with rlm_past_free. */
 int rlm_past_load(const char *path,
                   rlm_blobs *blobs,
+                  bool check_blobs,
                   struct rlm_past_run **ret_past,
                   struct rlm_journal_damage *ret_damage,
                   rlm_error **err);

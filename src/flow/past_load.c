@@ -140,7 +140,11 @@ static int blob(struct rlm_past_reading *r, const rlm_json *record, rlm_error **
     facts.size_bytes = (uint64_t)rlm_past_number(record, "size");
     facts.chars = (uint64_t)rlm_past_number(record, "chars");
     facts.max_char = (uint32_t)rlm_past_number(record, "max_char");
-    return rlm_blobs_register(r->blobs, &facts, err);
+    bool known = rlm_blobs_find(r->blobs, rlm_str_of(facts.id)) != NULL;
+    int result = rlm_blobs_register(r->blobs, &facts, err);
+    return result == 0 && r->check_blobs && !known
+               ? rlm_blobs_check(r->blobs, rlm_str_of(facts.id), err)
+               : result;
 }
 
 static void edit(struct rlm_past_reading *r, const rlm_json *record)
@@ -255,6 +259,7 @@ static int join_with_graph(struct rlm_past_reading *r, rlm_error **err)
 
 int rlm_past_load(const char *path,
                   rlm_blobs *blobs,
+                  bool check_blobs,
                   struct rlm_past_run **ret_past,
                   struct rlm_journal_damage *ret_damage,
                   rlm_error **err)
@@ -263,7 +268,8 @@ int rlm_past_load(const char *path,
     if (!RLM_NEW(past)) {
         return rlm_error_nomem(err);
     }
-    struct rlm_past_reading r = {.past = past, .blobs = blobs, .scratch = rlm_arena_new(0)};
+    struct rlm_past_reading r = {
+        .past = past, .blobs = blobs, .check_blobs = check_blobs, .scratch = rlm_arena_new(0)};
     past->arena = rlm_arena_new(0);
     int result = r.scratch && past->arena ? 0 : rlm_error_nomem(err);
     if (result == 0) {

@@ -11,6 +11,7 @@
 struct rlm_past_reading {
     struct rlm_past_run *past;
     rlm_blobs *blobs;    /* what the past's texts are read from */
+    bool check_blobs;    /* also those that are no texts of the past */
     rlm_arena *scratch;  /* of one record */
     struct rlm_map asks; /* number of an open ask -> struct rlm_lost_ask */
     struct rlm_undone_list undone;

@@ -78,7 +78,8 @@ int rlm_flow_replay(rlm_flow *flow,
         r = rlm_blobs_open_to_view(blobs, &run->blobs, err);
     }
     if (r == 0) {
-        r = rlm_past_load(options->journal, run->blobs, &run->replay->past, &damage, err);
+        r = rlm_past_load(options->journal, run->blobs, options->execute, &run->replay->past,
+                          &damage, err);
     }
     if (r == 0 && damage.offset >= 0) {
         rlm_run_notice(run,

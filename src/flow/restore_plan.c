@@ -101,7 +101,7 @@ bool rlm_restore_plan(struct rlm_agent *agent, struct rlm_past *past)
 static struct rlm_past *read_past(struct rlm_agent *agent, rlm_error **err)
 {
     struct rlm_past_run *all;
-    if (rlm_past_load(rlm_run_path(agent->run), agent->run->blobs, &all, NULL, err) < 0) {
+    if (rlm_past_load(rlm_run_path(agent->run), agent->run->blobs, false, &all, NULL, err) < 0) {
         return NULL;
     }
     struct rlm_past *past = rlm_past_take(all, agent->graph);

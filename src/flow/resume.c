@@ -213,7 +213,7 @@ static int load_past(rlm_run *run,
                      rlm_error **err)
 {
     struct rlm_journal_damage wrong = {.offset = -1};
-    int r = rlm_past_load(options->journal, run->blobs, ret_past, &wrong, err);
+    int r = rlm_past_load(options->journal, run->blobs, true, ret_past, &wrong, err);
     /* Before the second record there is no run that could go on. */
     if (r >= 0 || r == RLM_E_VERSION || wrong.offset <= RLM_JOURNAL_MAGIC_BYTES) {
         return r;
@@ -249,7 +249,7 @@ static int load_past(rlm_run *run,
     }
     if (r == 0) {
         run->blobs = rlm_journal_blobs(run->journal);
-        r = rlm_past_load(options->journal, run->blobs, ret_past, NULL, err);
+        r = rlm_past_load(options->journal, run->blobs, true, ret_past, NULL, err);
     }
     return r;
 }

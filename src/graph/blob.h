@@ -105,6 +105,10 @@ int rlm_blobs_open_mapped(rlm_blobs *b,
                           bool *ret_ascii,
                           rlm_error **err);
 
+/* Reads a blob whole (pool) and compares it with its name: RLM_E_CORRUPT. For what is mapped and never
+ * read; who reads a value of a record has compared it. */
+int rlm_blobs_check(rlm_blobs *b, rlm_str id, rlm_error **err);
+
 /* Appends the blob's WTF-8 or bytes to `out`. */
 int rlm_blobs_read(rlm_blobs *b, rlm_str id, struct rlm_buf *out, rlm_error **err);
 /* Appends at most `count` bytes from `start`: a preview without reading a gigabyte. */

@@ -136,7 +136,7 @@ static int load(struct conversation *c, const char *journal, const char *agent_i
     }
     int r = rlm_blobs_open_to_view(directory, &c->run.blobs, err);
     if (r == 0) {
-        r = rlm_past_load(journal, c->run.blobs, &c->past, NULL, err);
+        r = rlm_past_load(journal, c->run.blobs, false, &c->past, NULL, err);
     }
     if (r == 0 && !(c->graph = rlm_graph_agent(c->past->root, agent_id))) {
         r = rlm_error_set(err, RLM_E_NOT_FOUND, "%s has no agent \"%s\"", journal, agent_id);

@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct rlm_past_run *past = NULL;
     struct rlm_journal_damage damage = {.offset = -1};
     REQUIRE(rlm_blobs_open_to_view(blobs, &known, &err) == 0);
-    int r = rlm_past_load(directory, known, &past, &damage, &err);
+    int r = rlm_past_load(directory, known, true, &past, &damage, &err);
     fuzz_require((r < 0) == (err != NULL), "an error is set if and only if it failed");
     if (r == 0) {
         REQUIRE(past->root && past->drives.len > 0);

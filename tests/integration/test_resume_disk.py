@@ -172,31 +172,26 @@ def test_with_sync_nothing_is_sent_or_run_before_its_record_is_durable(
 
 DAMAGE = {"gone": lambda path: path.unlink(), "empty": lambda path: os.truncate(path, 0),
           "half": lambda path: os.truncate(path, path.stat().st_size // 2),
-          "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size))}
+          "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+          "a bit": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])}
 
 
 @pytest.mark.replayed("never", "blobs of the copies are damaged")
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damage, run_rlmflow):
-    """Each is missed, by name, wherever its text is read; the run goes on from before the record."""
+    """Each is missed, by name, also if it is only mapped; the run goes on from before the record."""
     whole = go(story(), "--input", corpus)
     assert whole.answer == ANSWER, whole.stderr
     end = Journal(whole.path).records[-3].end
     total = len(bought(whole.path))
-    read = {blob for r in Journal(whole.path).records if r.kind != "run"
-            for name, v in r.members.items() if isinstance(v, dict) and "$blob" in v
-            for blob in [v["$blob"]]}
     ids = sorted(p.name for p in (whole.path / "blobs").iterdir() if len(p.name) == 64)
-    inputs = [i for i in ids if i not in read]
     given = {v["$blob"] for v in Journal(whole.path).records[0]["inputs"].values()}
-    assert len(ids) >= 5 and read
+    assert len(ids) >= 5 and given
 
     def at(blob):
         copy = cut(whole.path, tmp_path / f"{damage}{blob[:8]}.rlm", end)
         DAMAGE[damage](copy / "blobs" / blob)
         result = run_rlmflow("resume", copy, "--restore", "replay")
-        if damage == "zeros" and blob in inputs:
-            return  # what is only mapped is not read here
         assert result.code == 2 and blob in result.stderr, (blob, result.stderr)
         assert "--cut" in result.stderr, result.stderr
         if blob not in given:  # without the run's own input nothing can go on

@@ -391,6 +391,35 @@ TEST(a_blob_of_a_journal_must_be_there_and_whole)
     rlm_blobs_free(b);
 }
 
+TEST(a_blob_is_compared_with_its_name)
+{
+    enum { SIZE = 3 * 1024 * 1024 + 1 }; /* of several pieces */
+    static const off_t places[] = {0, SIZE / 2, SIZE - 1};
+    char *text = malloc(SIZE + 1), name[100];
+    memset(text, 'x', SIZE);
+    text[SIZE] = '\0';
+    rlm_blobs *b = open_store("blobs");
+    struct rlm_blob facts = *put(b, RLM_BLOB_TEXT, text);
+    free(text);
+    CHECK_INT(rlm_blobs_check(b, rlm_str_of(facts.id), NULL), 0);
+    snprintf(name, sizeof name, "blobs/%s", facts.id);
+    CHECK_INT(chmod(file_of(name), 0600), 0);
+    int fd = open(file_of(name), O_WRONLY | O_CLOEXEC);
+    for (size_t i = 0; i < 3; i++) {
+        rlm_error *err = NULL;
+        CHECK_INT(pwrite(fd, "y", 1, places[i]), 1);
+        CHECK_INT(rlm_blobs_check(b, rlm_str_of(facts.id), &err), RLM_E_CORRUPT);
+        CHECK_CONTAINS(rlm_error_message(err), facts.id);
+        rlm_error_free(err);
+        CHECK_INT(pwrite(fd, "x", 1, places[i]), 1);
+        CHECK_INT(rlm_blobs_check(b, rlm_str_of(facts.id), NULL), 0);
+    }
+    close(fd);
+    CHECK_INT(unlink(file_of(name)), 0);
+    CHECK_INT(rlm_blobs_check(b, rlm_str_of(facts.id), NULL), RLM_E_NOT_FOUND);
+    rlm_blobs_free(b);
+}
+
 TEST(a_sync_covers_all_since_the_last_and_what_was_found)
 {
     rlm_blobs *b = open_store("blobs");
