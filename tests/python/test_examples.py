@@ -1,0 +1,30 @@
+"""The programs of examples/python print what they say that they print."""
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from conftest import ROOT, make_package
+
+PROGRAMS = sorted(p for p in (ROOT / "examples/python").glob("*.py") if p.name != "offline.py")
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
+def test_an_example_prints_what_it_says(program, tmp_path):
+    said = textwrap.dedent(re.search(r'^Prints:\n\n(.*?)"""', program.read_text(), re.M | re.S)[1])
+    assert said.strip()
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(make_package()), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, program], env={**env, **sanitizers()}, cwd=tmp_path, capture_output=True,
+                          text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, said), done.stderr
+
+
+def sanitizers():
+    return {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS") if name in os.environ}
+
+
+def test_there_is_an_example_of_each_thing():
+    assert [p.stem for p in PROGRAMS] == ["any_command", "corpus", "fork_and_compare", "host_tools", "resume",
+                                          "reviewing", "structured_output"]
