@@ -310,6 +310,9 @@ RLM_API int rlm_model_new(rlm_loop *loop,
  * RLM_E_NOT_FOUND, or RLM_E_PARSE with the line. */
 RLM_API int
 rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model, rlm_error **err);
+/* The same, of a text in memory, which is copied; `name` is what messages call it. RLM_E_PARSE. */
+RLM_API int rlm_model_new_script(
+    rlm_loop *loop, const char *name, struct rlm_str text, rlm_model **ret_model, rlm_error **err);
 struct rlm_model_message {
     const char *role; /* "system" (the first only), "user" or "assistant" */
     struct rlm_str text;
@@ -1161,9 +1164,54 @@ RLM_API char *rlm_view_text(struct rlm_str text, const struct rlm_view_options *
  * characters, blanks that are not plain ones, bytes that are not UTF-8) is written as <U+200B> or <0xFF>, and
  * the bar of such a line is a "!". `*ret_hidden` (may be NULL) counts them. Options may be NULL. The caller
  * frees the text. NULL: no memory. */
-RLM_API char *rlm_view_code(struct rlm_str code,
-                            const struct rlm_view_options *options,
-                            size_t *ret_hidden);
+RLM_API char *
+rlm_view_code(struct rlm_str code, const struct rlm_view_options *options, size_t *ret_hidden);
+
+/* ---- conformance of runtimes ----------------------------------------------------------------- */
+
+/* One thing that every runtime must do: a run whose model is scripted, and whose agents try it from inside.
+ * Its answer is "ok", or says what was wrong. */
+struct rlm_conformance_check {
+    const char *name;    /* "yield" */
+    const char *promise; /* what must hold, in words */
+    const char *script;  /* of the model; NULL: what is looked at behind all runs */
+    const char *reason;  /* for which its run must end instead; NULL: none */
+    bool
+        takes_text; /* it has the inputs "text" (lines "line %010d\n", numbered from 0 to 65,535 and
+                            again from 0) and "size" (its length, a multiple of 16) */
+    bool
+        own_process; /* it ends its worker, or writes to its descriptors: not where sessions are threads of
+                         the embedding program */
+    int max_iters; /* 0, here and below: the default */
+    int64_t exec_timeout_ms;
+    int64_t max_time_ms;
+};
+
+/* All but the last of what rlm_runtime_check does, for who runs them in another way. */
+RLM_API const struct rlm_conformance_check *rlm_conformance_checks(size_t *ret_n);
+
+struct rlm_conformance_options {
+    size_t size;
+    size_t text_bytes; /* of the big input; 0: 64 MiB */
+    bool in_process;   /* leaves out the checks with `own_process` */
+    /* After each check: `wrong` says what was not as promised; NULL: nothing. May be NULL. */
+    void (*checked)(void *arg, const struct rlm_conformance_check *check, const char *wrong);
+    void *arg;
+};
+
+#define RLM_CONFORMANCE_OPTIONS_INIT                   \
+    {                                                  \
+        .size = sizeof(struct rlm_conformance_options) \
+    }
+
+/* Checks a runtime, which nothing else uses meanwhile: some twenty runs, one behind the other, and at last
+ * that no descriptor and no child process of this process is left of them. 0, and how many checks failed;
+ * errors are those of what could not be begun (RLM_E_NOMEM, RLM_E_INVAL). */
+RLM_API int rlm_runtime_check(rlm_loop *loop,
+                              rlm_runtime *runtime,
+                              const struct rlm_conformance_options *options,
+                              size_t *ret_failed,
+                              rlm_error **err);
 
 #ifdef __cplusplus
 }

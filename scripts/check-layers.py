@@ -2,7 +2,7 @@
 """Checks that includes follow the architecture.
 
 - A file of src/LAYER includes only its own layer and earlier ones; model, tool and runtime do not
-  include each other; cli includes only rlmflow.h and its own files.
+  include each other; check and cli include only rlmflow.h and their own files.
 - A third-party header is included only by its seam file, Python.h by nothing in src.
 - With --headers: every header compiles alone (with $CC, cc by default).
 
@@ -18,8 +18,9 @@ import shlex
 import subprocess
 import sys
 
-LAYERS = ["base", "graph", "model", "tool", "runtime", "flow", "view", "cli"]
+LAYERS = ["base", "graph", "model", "tool", "runtime", "flow", "view", "check", "cli"]
 SIBLINGS = {"model", "tool", "runtime"}
+PUBLIC = {"check", "cli"}  # written as any program could be: only rlmflow.h and their own files
 
 # Which files may include a library's headers: the header's pattern, and its seam. A header that is
 # part of a seam carries the library along, so only the seam's own files may include it.
@@ -75,8 +76,8 @@ def check_quoted(name, target, source):
         return f'"{target}" is not a header'
     if own == theirs:
         return None if (source / target).is_file() else f'"{target}" does not exist'
-    if own == "cli":
-        return f'"{target}": cli uses only rlmflow.h and its own headers'
+    if own in PUBLIC:
+        return f'"{target}": {own} uses only rlmflow.h and its own headers'
     if own in SIBLINGS and theirs in SIBLINGS:
         return f'"{target}": {", ".join(sorted(SIBLINGS))} do not include each other'
     if LAYERS.index(theirs) > LAYERS.index(own):

@@ -132,7 +132,8 @@ class Session:
                 await invoke(self.backend.close)
             except Exception as e:
                 warnings.warn(f"close of {type(self.backend).__name__} raised {describe(e)}")
-        self.drive = None  # which goes with its last graph, whoever keeps this
+        # It keeps nothing: the drive goes with its last graph, whoever has this, and no cycle waits for the collector.
+        self.drive = self.backend = self.inner = self.outcome = self.task = None
 
     # The session that it wraps.
 

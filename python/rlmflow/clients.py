@@ -81,8 +81,9 @@ class AnthropicClient(OpenAIClient):
 
 
 class ScriptedClient(_EngineClient):
-    """Answers from a file of replies (docs/scripted-model.md): for tests and demonstrations."""
+    """Answers from a file of replies (docs/scripted-model.md), or from such a `text`, of which `path` is then the
+    name: for tests and demonstrations."""
 
-    def __init__(self, path: "str | os.PathLike[str]"):
+    def __init__(self, path: "str | os.PathLike[str]" = "text", *, text: Optional[str] = None):
         self.model = f"script:{os.fspath(path)}"
-        self._model = _engine.Model.scripted(os.fspath(path))
+        self._model = _engine.Model.scripted(os.fspath(path), text)

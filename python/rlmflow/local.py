@@ -33,6 +33,8 @@ class LocalRuntime(Runtime):
     - While sessions live, `sys.stdin`, `sys.stdout`, `sys.stderr`, `threading.Thread.start`, `asyncio.run` and
       new event loops differ for the threads of sessions, and are as ever for all others."""
 
+    in_process = True
+
     def __init__(self, *, working_directory: Any = None, exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
         self._engaged: Any = weakref.WeakSet()  # what goes on

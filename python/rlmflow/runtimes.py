@@ -12,7 +12,10 @@ __all__ = ["CommandRuntime", "Runtime", "SubprocessRuntime"]
 
 
 class Runtime:
-    """Opens sessions somewhere. Tools registered here are seen by every agent of the flows that use it."""
+    """Opens sessions somewhere. Tools registered here are seen by every agent of the flows that use it.
+    `in_process`: its sessions are threads of this process."""
+
+    in_process = False
 
     def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
                  exec_timeout: Optional[float] = None):

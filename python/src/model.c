@@ -108,24 +108,35 @@ static PyObject *model_http(PyObject *type, PyObject *args, PyObject *kwargs)
     return r < 0 ? raise_error(err) : take((PyTypeObject *)type, model);
 }
 
-static PyObject *model_scripted(PyObject *type, PyObject *path)
+/* scripted(path, text or None) */
+static PyObject *model_scripted(PyObject *type, PyObject *args)
 {
-    const char *text = PyUnicode_AsUTF8AndSize(path, NULL);
+    const char *path;
+    PyObject *text, *keep = NULL;
+    struct rlm_str script;
+    if (!PyArg_ParseTuple(args, "sO", &path, &text) ||
+        (text != Py_None && text_from_python(text, &script, &keep) < 0)) {
+        return NULL;
+    }
     rlm_model *model = NULL;
     rlm_error *err = NULL;
-    if (!text || engine_start() < 0) {
+    if (engine_start() < 0) {
+        Py_XDECREF(keep);
         return NULL;
     }
     engine_enter();
-    int r = rlm_model_new_scripted(engine_loop(), text, &model, &err);
+    int r = keep ? rlm_model_new_script(engine_loop(), path, script, &model, &err)
+                 : rlm_model_new_scripted(engine_loop(), path, &model, &err);
     engine_leave();
+    Py_XDECREF(keep);
     return r < 0 ? raise_error(err) : take((PyTypeObject *)type, model);
 }
 
 static PyMethodDef methods[] = {
     {"http", (PyCFunction)(void *)model_http, METH_VARARGS | METH_KEYWORDS | METH_CLASS,
      "http(api, name, ...): behind an HTTP API (\"openai\" or \"anthropic\")."},
-    {"scripted", model_scripted, METH_O | METH_CLASS, "scripted(path): a file of replies."},
+    {"scripted", model_scripted, METH_VARARGS | METH_CLASS,
+     "scripted(path, text or None): replies from a file, or from a text, of which `path` is the name."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -59,7 +59,30 @@ static PyObject *check_json(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *conformance_checks(PyObject *module, PyObject *none)
+{
+    (void)module, (void)none;
+    size_t n;
+    const struct rlm_conformance_check *checks = rlm_conformance_checks(&n);
+    PyObject *list = PyList_New((Py_ssize_t)n);
+    for (size_t i = 0; list && i < n; i++) {
+        const struct rlm_conformance_check *c = &checks[i];
+        PyObject *one =
+            Py_BuildValue("(ssszOOiLL)", c->name, c->promise, c->script, c->reason,
+                          c->takes_text ? Py_True : Py_False, c->own_process ? Py_True : Py_False,
+                          c->max_iters, (long long)c->exec_timeout_ms, (long long)c->max_time_ms);
+        if (!one || PyList_SetItem(list, (Py_ssize_t)i, one) < 0) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 static PyMethodDef methods[] = {
+    {"conformance_checks", conformance_checks, METH_NOARGS,
+     "What every runtime must do, as rlmflow.testing tries it: tuples of the members of struct "
+     "rlm_conformance_check."},
     {"prompt_section", prompt_section, METH_VARARGS,
      "prompt_section(section): a part of the engine's own system prompt, as every flow has it."},
     {"check_json", check_json, METH_VARARGS,

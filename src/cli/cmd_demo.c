@@ -6,46 +6,20 @@
 #include "cli/text.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 extern const char demo_script[];
 extern const size_t demo_script_size;
 
-static bool write_all(int fd, const char *bytes, size_t len)
-{
-    while (len) {
-        ssize_t n = write(fd, bytes, len);
-        if (n < 0) {
-            return false;
-        }
-        bytes += n;
-        len -= (size_t)n;
-    }
-    return true;
-}
-
-/* The library reads scripts from files, so this one stands in a file without a name. */
 static int make_model(rlm_loop *loop, rlm_model **ret_model)
 {
-    char path[64];
     rlm_error *err = NULL;
-    int fd = memfd_create("demo.script", MFD_CLOEXEC), code = 0;
-    if (fd < 0 || !write_all(fd, demo_script, demo_script_size)) {
-        text_complain("demo: making the script: %s", strerror(errno));
-        code = EXIT_FAILED;
-    } else {
-        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-        code = rlm_model_new_scripted(loop, path, ret_model, &err) < 0 ? text_fail(err) : 0;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return code;
+    struct rlm_str script = {demo_script, demo_script_size};
+    int r = rlm_model_new_script(loop, "demo", script, ret_model, &err);
+    return r < 0 ? text_fail(err) : 0;
 }
 
 /* Lines to be pasted. */

@@ -283,20 +283,17 @@ static int read_file(const char *path, struct rlm_buf *into, rlm_error **err)
     return r;
 }
 
-int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model, rlm_error **err)
+int rlm_model_new_script(
+    rlm_loop *loop, const char *name, rlm_str text, rlm_model **ret_model, rlm_error **err)
 {
-    rlm_auto_buf struct rlm_buf text = RLM_BUF(RLM_SCRIPT_MAX_BYTES + 65536);
     rlm_script *script = NULL;
-    int r = read_file(path, &text, err);
+    int r = rlm_script_parse(text, &script, err);
     if (r < 0) {
-        return r;
-    }
-    if ((r = rlm_script_parse(rlm_buf_str(&text), &script, err)) < 0) {
-        return rlm_error_wrap(err, r, "script \"%s\"", path);
+        return rlm_error_wrap(err, r, "script \"%s\"", name);
     }
     rlm_autofree char *address = NULL;
     struct scripted_model *m = NULL;
-    if (asprintf(&address, "script:%s", path) < 0) {
+    if (asprintf(&address, "script:%s", name) < 0) {
         address = NULL;
     }
     if (!address || !RLM_NEW(m)) {
@@ -313,4 +310,11 @@ int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_mod
     }
     *ret_model = &m->base;
     return 0;
+}
+
+int rlm_model_new_scripted(rlm_loop *loop, const char *path, rlm_model **ret_model, rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(RLM_SCRIPT_MAX_BYTES + 65536);
+    int r = read_file(path, &text, err);
+    return r < 0 ? r : rlm_model_new_script(loop, path, rlm_buf_str(&text), ret_model, err);
 }
