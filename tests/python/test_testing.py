@@ -31,7 +31,7 @@ def test_subprocess_passes():
 
 
 def test_command_passes():
-    runtime = rlmflow.CommandRuntime(["sh", "-c", "exec {worker}"], python=PYTHON)
+    runtime = rlmflow.CommandRuntime(["sh", "-c", "{worker}"], python=PYTHON)
     assert names(check_runtime(runtime, text_size=4 << 20)) == ALL
 
 
