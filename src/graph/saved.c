@@ -163,7 +163,13 @@ take_metadata(rlm_arena *a, const rlm_json *metadata, struct rlm_node *node, rlm
         node->usage = (struct rlm_usage){
             .calls = 1, .input_tokens = in > 0 ? in : 0, .output_tokens = out > 0 ? out : 0};
     }
-    rlm_json_put(&w, metadata);
+    /* In what export_python.c wrote, the node's own are a member of this. */
+    const rlm_json *own =
+        rlm_json_get(metadata, "time_us") ? rlm_json_get(metadata, "rlmflow") : metadata;
+    if (!own) {
+        return 0;
+    }
+    rlm_json_put(&w, own);
     int r = rlm_buf_check(&json, err);
     if (r == 0 && !(node->metadata = rlm_arena_copy(a, rlm_buf_str(&json))).ptr) {
         r = rlm_error_nomem(err);
