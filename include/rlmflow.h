@@ -415,7 +415,7 @@ struct rlm_tool_options {
     const char *description;     /* for the model: one paragraph */
     const char *parameters_json; /* a JSON schema of type object; its properties in order are the
                                      positional parameters */
-    rlm_tool_callback run;
+    rlm_tool_callback run;       /* NULL only with `source` */
     void *arg;
     bool idempotent; /* may run again when a run is resumed */
     struct rlm_tool_limits limits;
@@ -424,6 +424,14 @@ struct rlm_tool_options {
      * the like. Else both are plain JSON: tuples and sets come as arrays, and an argument that JSON has
      * no form for is a TypeError in the agent's code. */
     bool encoded;
+    /* How models are shown the parameters: "(path, *, lines=10)"; NULL: the names in parameters_json. */
+    const char *signature;
+    /* Python that defines a function of this name, an `async def` if is_async: the tool runs inside of each
+     * session, in a namespace of its own, in which this text is executed when the session opens; its
+     * tracebacks name it "<tool NAME>". The host has no part in its calls: `run` is NULL, `idempotent` and
+     * limits are not set, no gate is asked. At most 256 KiB. An empty text: the runtime's sessions have
+     * the tool already. */
+    const char *source;
 };
 
 #define RLM_TOOL_OPTIONS_INIT                   \
@@ -699,8 +707,8 @@ RLM_API int rlm_flow_new(rlm_loop *loop,
 RLM_API int rlm_flow_add_model(rlm_flow *flow, const char *name, rlm_model *model, rlm_error **err);
 /* The model that sub-agents get when their spec names none ("default" unless set). RLM_E_NOT_FOUND. */
 RLM_API int rlm_flow_set_child_model(rlm_flow *flow, const char *name, rlm_error **err);
-/* A tool that runs here, on the host, when agent code calls it. Before the first run. RLM_E_INVAL (a
- * name that is no identifier or one of the engine's), RLM_E_EXISTS, RLM_E_SCHEMA. */
+/* A tool that agent code can call: it runs here, on the host, or in the session. Before the first run.
+ * RLM_E_INVAL (a name that is no identifier or one of the engine's), RLM_E_EXISTS, RLM_E_SCHEMA. */
 RLM_API int rlm_flow_add_tool(rlm_flow *flow, const struct rlm_tool_options *tool, rlm_error **err);
 struct rlm_flow_hooks;
 /* What is asked before an agent acts: see "gates". Copied. RLM_E_INVAL while a run exists. */

@@ -17,7 +17,7 @@ import sys
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "worker")
 ORDER = """agent_code imports json_text errors descriptors output streams reports frames mapped_text inputs
-values calls display monitor session loops api names cells file_tools opening interrupts process main""".split()
+values calls display monitor session loops api names cells file_tools source_tools opening interrupts process main""".split()
 
 
 class Part:

@@ -105,6 +105,11 @@ class Cells:
     def cache_lines(self, filename, source):
         self.linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
 
+    def add_source(self, filename, source):
+        self.sources[filename] = source
+        if self.linecache is not None:
+            self.cache_lines(filename, source)
+
     # Compiling.
 
     def compile(self, filename, source):
@@ -142,9 +147,7 @@ class Cells:
     def run(self, number, source):
         session = self.session
         filename = "<cell %d%s>" % (number, self.place.cell_mark)
-        self.sources[filename] = source
-        if self.linecache is not None:
-            self.cache_lines(filename, source)
+        self.add_source(filename, source)
         error = None
         try:
             try:

@@ -10,6 +10,7 @@ from .inputs import Inputs
 from .api import Api, is_name
 from .cells import Cells
 from .file_tools import FILE_TOOLS
+from .source_tools import define_tool
 
 
 def open_session(session):
@@ -26,7 +27,12 @@ def open_session(session):
             namespace[tool.__name__] = tool
     namespace["ENV"] = dict(message.get("env") or {})
     for spec in message.get("tools") or ():
-        namespace[spec["name"]] = api.tool(spec)
+        name, source = spec["name"], spec.get("source")
+        if source is None:
+            namespace[name] = api.tool(spec)
+        elif source:
+            namespace[name] = define_tool(cells, name, source)
+    namespace.update(session.place.tools)
     for function in api.functions:
         cells.names.bind(function.__name__, function)
     bind_inputs(cells.names, message.get("inputs") or {}, set(namespace))

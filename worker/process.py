@@ -40,6 +40,7 @@ class Process:
     """The place of a session that has a process of its own: there it may change what it likes."""
 
     cell_mark = ""  # in the names of cells, where there are others
+    tools = {}  # functions that the session has without a source of them
 
     def __init__(self):
         self.imports = Imports()

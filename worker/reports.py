@@ -26,6 +26,8 @@ def render(error):
                 continue
             seen.add(id(part))
             kept = [f for f in part.stack if f.filename != WORKER_FILE]
+            for frame in kept:
+                frame.filename = shown_file(frame.filename)
             first = next((i for i, f in enumerate(kept) if f.filename.startswith("<cell ")), 0)
             part.stack[:] = kept[first:]
             todo += [part.__cause__, part.__context__]
@@ -36,6 +38,11 @@ def render(error):
         return cut_middle(unmarked("".join(lines)), TRACEBACK_CHARS)
     except Exception:
         return render_plainly(error)
+
+
+def shown_file(name):
+    """How a file is called in tracebacks. Where sessions run in somebody's process, that one has another."""
+    return name
 
 
 def unmarked(text):
@@ -53,7 +60,7 @@ def render_plainly(error):
     step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
-        if code.co_filename.startswith("<cell "):
+        if code.co_filename.startswith(("<cell ", "<tool ")):
             lines.append('  File "%s", line %d, in %s\n' % (
                 code.co_filename, step.tb_lineno, code.co_name))
         step = step.tb_next

@@ -4,6 +4,7 @@
     answer = flow.run("...", inputs={"corpus": text}, journal="run.rlm")
 """
 import atexit as _atexit
+import typing as _typing
 
 from . import _engine
 from .clients import *  # noqa: F401,F403
@@ -20,5 +21,16 @@ from .schema import *  # noqa: F401,F403
 from .sessions import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
 
+if _typing.TYPE_CHECKING:
+    from ._file_tools import FILE_TOOLS  # noqa: F401
+
 __version__ = _engine.version()
 _atexit.register(_engine.stop)
+
+
+def __getattr__(name: str) -> _typing.Any:
+    if name == "FILE_TOOLS":  # importing the worker takes longer than all else
+        from ._file_tools import FILE_TOOLS
+
+        return FILE_TOOLS
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

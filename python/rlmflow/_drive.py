@@ -11,10 +11,11 @@ from . import _engine
 from ._asking import describe_failure, is_async_reply, text_of, text_of_async
 from ._backends import Backends
 from ._pool import Pool
+from ._tool_calls import ToolCall
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import PASSING, describe, from_json, to_json
+from .values import PASSING, describe
 
 HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
@@ -319,22 +320,7 @@ class Drive:
             return text_of(reply, answer), call.usage_of(reply)
 
     def on_tool(self, answer: Any, index: int, arguments: str, agent_id: str) -> None:
-        tool = self.tools[index]
-        kwargs = from_json(arguments)
-        if tool.takes_directory:
-            kwargs["working_directory"] = self.flow.runtime.working_directory
-        if tool.metadata.is_async:
-            self.start(answer, tool.metadata.name + "()", self.tool_async(answer, tool, kwargs))
-        else:
-            self.pool.submit(tool_in_thread, answer, tool, kwargs)
-
-    async def tool_async(self, answer: Any, tool: Any, kwargs: dict) -> None:
-        try:
-            answer.value(to_json(await tool.function(**kwargs), f"what {tool.metadata.name}() returned"))
-        except PASSING:
-            raise
-        except BaseException as e:
-            answer.fail(describe(e))
+        ToolCall(self, answer, self.tools[index], arguments).begin()
 
     def on_exec_turn(self, answer: Any, agent_id: str, code: str, replay: bool) -> None:
         turn = self.turns[agent_id] = Turn(answer, agent_id, code, replay)
@@ -419,10 +405,3 @@ def answer_by(answer: Any, ask: Any) -> None:
             answer.reply(made[0], None, *made[1])
     except BaseException as e:
         answer.fail(describe_failure(e), code_of(e))
-
-
-def tool_in_thread(answer: Any, tool: Any, kwargs: dict) -> None:
-    try:
-        answer.value(to_json(tool.function(**kwargs), f"what {tool.metadata.name}() returned"))
-    except BaseException as e:
-        answer.fail(describe(e))

@@ -47,6 +47,7 @@ class Place:
         self.monitor = monitor()
         self.cell_mark = " #%d" % next(self.numbers)
         self.cells: Any = None
+        self.tools: Dict[str, Any] = {}
 
     def leave(self, status: int = 0) -> None:
         raise _worker.SessionOver
@@ -114,6 +115,18 @@ def _forget_sessions() -> None:
         CHANGES.undo()
 
 
+_OWN = os.path.dirname(os.__file__) + os.sep
+
+
+def shown_file(name: str) -> str:
+    """How a file of this process is called in tracebacks: those of agents have no name, and where the user's lie is
+    none of an agent's business."""
+    return name if name.startswith(("<", _OWN)) else os.path.basename(name)
+
+
+_worker.shown_file = shown_file
+
+
 # ---- one session
 
 
@@ -130,8 +143,8 @@ def run_session(engaged: "Engaged", rfd: int, wfd: int, agent_id: str) -> None:
     try:
         session.open()
         go_to(engaged.working_directory)
+        place.tools = engaged.by_reference
         place.cells = _worker.open_session(session)
-        place.cells.namespace.update(engaged.by_reference)
         _worker.run_cells(session, place.cells)
     except _worker.SessionOver:
         pass

@@ -81,8 +81,10 @@ class Flow:
             self.add_tool(fn)
 
     def add_tool(self, fn: Any, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by the agents of later runs."""
+        """Makes a function callable by the agents of later runs. ValueError: it cannot go into sessions of the runtime
+        (see `tool`)."""
         made = Tool(fn, name)
+        self.runtime._source_of(made)
         self.tools[made.metadata.name] = made
 
     # Runs.
@@ -324,9 +326,10 @@ class Flow:
             models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine,
                            getattr(client, "price", None) or UNKNOWN_PRICE, not engine and asked.one_at_a_time))
             clients.append(asked)
-        tools = [t for t in {**self.runtime.tools, **self.tools}.values()]
+        tools = [t for t in {**self.runtime.tools, **self.tools}.values() if not t.is_built_in]
         custom = custom_of(self.runtime, Runtime)
-        run = _engine.Run(models=models, tools=[t.for_engine() for t in tools], limits=self._limits(),
+        run = _engine.Run(models=models, tools=[t.for_engine(self.runtime._source_of(t)) for t in tools],
+                          limits=self._limits(),
                           runtime=None if custom else self.runtime._engine_runtime(tools),
                           custom=custom or (None, None),
                           system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)

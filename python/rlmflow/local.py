@@ -1,7 +1,6 @@
 """Agents' Python in this process."""
 from __future__ import annotations
 
-import functools
 import weakref
 from typing import Any, Dict, Iterable, List, Optional
 
@@ -44,6 +43,9 @@ class LocalRuntime(Runtime):
         """The ids of agents whose cells could not be stopped, and whose threads still run."""
         return [name for engaged in tuple(self._engaged) for name in engaged.abandoned()]
 
+    def _source_of(self, tool: Tool) -> Optional[str]:
+        return None if tool.metadata.proxy else ""
+
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         from ._local_sessions import Engaged, THREADS
 
@@ -52,11 +54,5 @@ class LocalRuntime(Runtime):
         return THREADS.engage(engaged)
 
     def _by_reference(self, tools: Iterable[Tool]) -> Dict[str, Any]:
-        functions = {}
-        for tool in tools:
-            if not tool.metadata.proxy:
-                function = tool.function
-                if tool.takes_directory and self.working_directory is not None:
-                    function = functools.partial(function, working_directory=self.working_directory)
-                functions[tool.metadata.name] = function
-        return functions
+        return {tool.metadata.name: tool.in_directory(self.working_directory)
+                for tool in tools if not tool.metadata.proxy}

@@ -24,11 +24,13 @@ class Runtime:
         self.tools: Dict[str, Tool] = {}
 
     def register_tool(self, fn: Callable, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by agents."""
+        """Makes a function callable by agents. ValueError: it cannot go into sessions (see `tool`)."""
         made = Tool(fn, name)
+        self._source_of(made)
         self.tools[made.metadata.name] = made
 
     def register_tools(self, fns: Iterable[Callable]) -> None:
+        """The same for each. `FILE_TOOLS`, which sessions have anyway, may be among them."""
         for fn in fns:
             self.register_tool(fn)
 
@@ -41,6 +43,12 @@ class Runtime:
 
     def _check_can_open(self) -> None:
         """Raises, before a run begins, when no session could be opened."""
+
+    def _source_of(self, tool: Tool) -> Optional[str]:
+        """What sessions get of a tool: its source, "" when they have it, or None when it runs on the host."""
+        if tool.metadata.proxy:
+            return None
+        return "" if tool.is_built_in else tool.source
 
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         """What the engine knows of it, for a run with these tools."""
@@ -56,10 +64,6 @@ class _WorkerRuntime(Runtime):
         raise NotImplementedError
 
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
-        local = sorted(tool.metadata.name for tool in tools if not tool.metadata.proxy)
-        if local:
-            raise ValueError(f"tools cannot be taken into a session of {type(self).__name__}: {', '.join(local)}; "
-                             "mark them @tool(proxy=True), and they run on the host, or use LocalRuntime")
         if self._made is None:
             self._made = self._make()
         return self._made

@@ -2,14 +2,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
+import os
 import typing
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 __all__ = ["ToolMetadata", "get_tool_metadata", "tool"]
 
 _ATTRIBUTE = "__rlmflow_tool__"
+_DIRECTORY = "working_directory"  # a parameter that agents do not see
+BUILT_IN: List[Any] = []  # the functions that every session has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,18 +34,36 @@ class ToolMetadata:
 def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] = None, proxy: bool = False,
          is_async: Optional[bool] = None, idempotent: bool = False, max_calls: int = 0, timeout: float = 0,
          max_result_bytes: int = 0) -> Callable:
-    """Marks a function as a tool.
+    """Marks a function as a tool, and returns it.
 
-    `description` is for the model; without one it is the first paragraph of the docstring. With `proxy=True` the
-    function runs on the host whenever an agent calls it, from every runtime; otherwise it
-    goes into the session, which only `LocalRuntime` can do.
-    `idempotent=True` says that a call which a crash interrupted may be made again."""
+    `description` is for the model; without one it is the first paragraph of the docstring. `name` is the function's
+    own, less a leading `tool_`, unless given. Agents await a tool that is async.
+
+    With `proxy=True` the function runs on the host whenever an agent calls it, from every runtime: a sync one on a
+    thread of the pool, an async one on the caller's event loop. What an agent passes is bound to its signature and
+    checked against those annotations that are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict
+    (also of such types), Literal, Optional or Union of them: what does not fit is a TypeError in the agent's code, and
+    the function is not called. It returns such values, dataclasses or pydantic models, which become dicts; what it
+    raises is a HostCallError in the agent's code, with its type and message, in which paths of this machine are cut
+    to their last part. `max_calls` of a run, `timeout` seconds of a call and `max_result_bytes` of a result as JSON
+    limit it. `idempotent=True` says that a call which a crash interrupted may be made again.
+
+    Otherwise the function goes into the session: `LocalRuntime` hands it over as it is, any other runtime as source
+    text, with the constants, functions, installed modules and defaults that it uses, as they are when it is registered.
+    Registering is a ValueError that lists all that cannot go along: objects, classes of the program's own, methods,
+    what is written in C.
+
+    A parameter `working_directory` is not the agent's: it is the working directory of the sessions, on the host as
+    the runtime was told it."""
+    if not proxy and (max_calls or timeout or max_result_bytes):
+        raise ValueError("max_calls, timeout and max_result_bytes limit tools with proxy=True")
+
     def mark(function: Callable) -> Callable:
         text = description if isinstance(description, str) else _first_paragraph(function)
         own = getattr(function, "__name__", type(function).__name__)
         setattr(function, _ATTRIBUTE, ToolMetadata(
             name or (own[5:] if own.startswith("tool_") and len(own) > 5 else own), text.strip(), proxy,
-            inspect.iscoroutinefunction(function) if is_async is None else is_async, idempotent, max_calls,
+            _is_async(function) if is_async is None else is_async, idempotent, max_calls,
             timeout, max_result_bytes))
         return function
 
@@ -55,20 +77,35 @@ def get_tool_metadata(function: Any) -> Optional[ToolMetadata]:
     return getattr(getattr(function, "__func__", function), _ATTRIBUTE, None)
 
 
+def _is_async(function: Any) -> bool:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))
+
+
 def _first_paragraph(function: Any) -> str:
     return (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
 
 
+# ---- parameters
+
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
-          type(None): "null"}
+          type(None): "null", tuple: "array", set: "array", frozenset: "array"}
 
 
 def _schema_of(annotation: Any) -> dict:
+    """What the encoding of a value of this type is checked against, as plain JSON; {}: anything."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation in _TYPES:
+    if annotation is bytes:
+        return {"type": "object", "required": ["$bytes"], "description": "bytes"}
+    if isinstance(annotation, type) and annotation in _TYPES:
         return {"type": _TYPES[annotation]}
-    if origin is list:
+    if annotation is None:
+        return {"type": "null"}
+    if origin in (list, set, frozenset):
         return {"type": "array", "items": _schema_of(args[0])}
+    if origin is tuple:
+        return {"type": "array"}
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema_of(args[1])}
     if origin is typing.Literal:
@@ -78,26 +115,81 @@ def _schema_of(annotation: Any) -> dict:
     return {}
 
 
-def parameters_of(function: Callable) -> str:
-    """The JSON Schema of a function's arguments, by its signature."""
-    try:
-        hints = typing.get_type_hints(function)
-    except Exception:
-        hints = {}
-    properties, required, more = {}, [], False
-    for p in inspect.signature(function).parameters.values():
-        if p.kind is p.VAR_KEYWORD:
-            more = True
-        elif p.kind is p.VAR_POSITIONAL:
-            raise TypeError(f"a tool cannot take *{p.name}: agents call it by name or in order")
-        elif p.name != "working_directory":
-            properties[p.name] = _schema_of(hints.get(p.name))
-            if p.default is p.empty:
-                required.append(p.name)
-            elif p.default is None or isinstance(p.default, (str, int, float, bool)):
-                properties[p.name]["default"] = p.default
-    return json.dumps({"type": "object", "properties": properties, "required": required,
-                       "additionalProperties": more})
+class _Shown:
+    """Stands in a signature for what is shown in another way than by its repr()."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= 100)
+
+
+class Signature:
+    """The parameters of a function, as far as they are the agent's."""
+
+    def __init__(self, function: Callable):
+        try:
+            self.hints = typing.get_type_hints(function)
+        except Exception:
+            self.hints = {}
+        self.signature: Optional[inspect.Signature] = None
+        self.parameters: List[inspect.Parameter] = []
+        try:
+            self.signature = inspect.signature(function)
+            self.parameters = [p for p in self.signature.parameters.values() if p.name != _DIRECTORY]
+        except (TypeError, ValueError):
+            pass  # of some that are written in C
+        self.takes_directory = self.signature is not None and _DIRECTORY in self.signature.parameters
+
+    def text(self) -> str:
+        """How models are shown it."""
+        if self.signature is None:
+            return "(...)"
+
+        def shown(name: str, annotation: Any) -> Any:
+            return self.hints.get(name, _Shown(annotation) if isinstance(annotation, str) else annotation)
+
+        return str(self.signature.replace(
+            parameters=[p.replace(annotation=shown(p.name, p.annotation),
+                                  default=p.default if p.default is p.empty or _is_plain(p.default) else _Shown("..."))
+                        for p in self.parameters],
+            return_annotation=shown("return", self.signature.return_annotation)))
+
+    def schema(self) -> str:
+        """The JSON Schema of the arguments. TypeError for what agents could not call."""
+        if self.signature is None:
+            raise TypeError("it has no signature that Python knows")
+        properties: Dict[str, dict] = {}
+        required: List[str] = []
+        more: Any = False
+        for p in self.parameters:
+            if p.kind is p.VAR_KEYWORD:
+                more = _schema_of(self.hints.get(p.name)) if p.name in self.hints else True
+            elif p.kind is p.VAR_POSITIONAL:
+                raise TypeError(f"it takes *{p.name}: agents call it by name or in order")
+            else:
+                properties[p.name] = _schema_of(self.hints[p.name]) if p.name in self.hints else {}
+                if p.default is p.empty:
+                    required.append(p.name)
+                elif _is_plain(p.default):
+                    properties[p.name]["default"] = p.default
+        return json.dumps({"type": "object", "properties": properties, "required": required,
+                           "additionalProperties": more})
+
+    def bind(self, arguments: dict, directory: Optional[str]) -> Tuple[list, dict]:
+        """The arguments by which to call the function."""
+        if self.takes_directory:
+            arguments[_DIRECTORY] = directory or os.getcwd()
+        args = []
+        for p in self.parameters:
+            if p.kind is p.POSITIONAL_ONLY and p.name in arguments:
+                args.append(arguments.pop(p.name))
+        return args, arguments
 
 
 class Tool:
@@ -107,13 +199,35 @@ class Tool:
         if not callable(function):
             raise TypeError(f"a tool is a function, not {function!r}")
         marked = get_tool_metadata(function) or ToolMetadata(
-            getattr(function, "__name__", ""), _first_paragraph(function),
-            is_async=inspect.iscoroutinefunction(function))
+            getattr(function, "__name__", ""), _first_paragraph(function), is_async=_is_async(function))
         self.function = function
         self.metadata = dataclasses.replace(marked, name=name) if name else marked
-        self.takes_directory = "working_directory" in inspect.signature(function).parameters
+        self.signature = Signature(function)
+        self.is_built_in = any(function is built_in for built_in in BUILT_IN)
+        if not self.metadata.name.isidentifier():
+            raise ValueError(f"{self.metadata.name!r} is no name for a tool: give it one by name=")
+        if self.metadata.proxy:
+            try:
+                self.parameters = self.signature.schema()
+            except TypeError as e:
+                raise TypeError(f"{self.metadata.name} cannot be a tool of the host: {e}") from None
 
-    def for_engine(self) -> tuple:
+    @functools.cached_property
+    def source(self) -> str:
+        """The tool for a session, as source. ValueError says why it cannot go there."""
+        from ._shipping import source_of
+
+        return source_of(self.function, self.metadata.name, takes_directory=self.signature.takes_directory)
+
+    def in_directory(self, directory: Optional[str]) -> Callable:
+        """The function itself, for a session of this process."""
+        if not self.signature.takes_directory:
+            return self.function
+        return functools.partial(self.function, working_directory=directory or os.getcwd())
+
+    def for_engine(self, source: Optional[str]) -> tuple:
+        """`source`: see rlm_tool_options; None: it runs on the host."""
         m = self.metadata
-        return (m.name, m.description, parameters_of(self.function), m.idempotent, m.is_async, m.max_calls,
-                round(m.timeout * 1000), m.max_result_bytes)
+        return (m.name, m.description or m.name, self.signature.text(), None if source is not None else self.parameters,
+                source, m.idempotent, m.is_async, m.max_calls, round(m.timeout * 1000), m.max_result_bytes)
+

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import json
 import math
 from typing import Any
@@ -50,8 +51,19 @@ def _encode(value: Any, where: str, depth: int) -> Any:
             return {str(k): _encode(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
         return {"$dict": [[_encode(k, f"a key of {where}", depth + 1), _encode(v, f"{where}[{k!r}]", depth + 1)]
                           for k, v in value.items()]}
-    raise TypeError(f"{where} is a {type(value).__name__}: only None, bool, int, float, str, bytes, list, tuple, "
-                    "set, frozenset and dict can cross into a session")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encode({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, where, depth)
+    if callable(getattr(type(value), "model_dump", None)):  # pydantic's
+        return _encode(value.model_dump(), where, depth)
+    raise TypeError(f"{where} is {kind_of(value)}: only None, bool, int, float, str, bytes, list, tuple, set, "
+                    "frozenset, dict, dataclasses and pydantic models can cross into a session")
+
+
+def kind_of(value: Any) -> str:
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _decode_object(members: dict) -> Any:

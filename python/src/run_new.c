@@ -79,17 +79,19 @@ take_model(struct run_object *self, PyObject *item, struct callee *callee, const
     return callee->model;
 }
 
-/* A tool of the list: (name, description, parameters, idempotent, is_async, max_calls, timeout_ms, max_result). */
+/* A tool of the list: (name, description, signature, parameters, source, idempotent, is_async, max_calls,
+ * timeout_ms, max_result_bytes); with a source of None it runs on the host. */
 static int add_tool(struct run_object *self, PyObject *item, struct callee *callee)
 {
     struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
     int idempotent, is_async;
     long long max_calls, timeout_ms, max_result_bytes;
-    if (!PyArg_ParseTuple(item, "sszppLLL", &o.name, &o.description, &o.parameters_json,
-                          &idempotent, &is_async, &max_calls, &timeout_ms, &max_result_bytes)) {
+    if (!PyArg_ParseTuple(item, "sszzzppLLL", &o.name, &o.description, &o.signature,
+                          &o.parameters_json, &o.source, &idempotent, &is_async, &max_calls,
+                          &timeout_ms, &max_result_bytes)) {
         return -1;
     }
-    o.run = run_on_tool;
+    o.run = o.source ? NULL : run_on_tool;
     o.arg = callee;
     o.idempotent = idempotent;
     o.is_async = is_async;

@@ -22,7 +22,7 @@ perform(struct rlm_agent *agent, const struct rlm_host_call *call, const struct 
         rlm_budget_answer(agent, call);
     } else if (rlm_str_is(call->name, "read_input")) {
         rlm_input_read_begin(agent, call);
-    } else if (tool) {
+    } else if (tool && tool->run) {
         rlm_host_tool_begin(agent, call, tool);
     } else {
         rlm_host_call_raise(agent, call, "HostCallError", "unknown",

@@ -41,7 +41,11 @@ static void put_tools(const rlm_flow *flow, struct rlm_json_writer *w)
         rlm_json_begin(w, '{');
         rlm_json_member_text(w, "name", tool->name);
         rlm_json_member_text(w, "description", tool->description);
-        rlm_json_member_raw(w, "parameters", rlm_str_of(tool->parameters_json));
+        if (tool->source) {
+            rlm_json_member_text(w, "source", tool->source);
+        } else {
+            rlm_json_member_raw(w, "parameters", rlm_str_of(tool->parameters_json));
+        }
         rlm_json_member_bool(w, "async", tool->is_async);
         rlm_json_end(w, '}');
     }

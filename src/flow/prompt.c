@@ -90,7 +90,12 @@ static void put_tools(const rlm_flow *flow, struct rlm_buf *out)
         rlm_auto_arena rlm_arena *arena = rlm_arena_new(0);
         const rlm_json *schema = NULL;
         rlm_buf_adds(out, i ? "\n" : "Tools of this run:\n");
-        rlm_buf_addf(out, "- `%s%s(", tool->is_async ? "await " : "", tool->name);
+        rlm_buf_addf(out, "- `%s%s", tool->is_async ? "await " : "", tool->name);
+        if (tool->signature) {
+            rlm_buf_addf(out, "%s`: %s", tool->signature, tool->description);
+            continue;
+        }
+        rlm_buf_adds(out, "(");
         if (arena && rlm_json_parse(arena, rlm_str_of(tool->parameters_json), &schema, NULL) == 0) {
             const rlm_json *properties = rlm_json_get(schema, "properties");
             for (uint32_t p = 0; rlm_json_is(properties, RLM_JSON_OBJECT) && p < properties->count;

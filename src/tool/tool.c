@@ -8,6 +8,7 @@ enum {
     MAX_TOOLS = 256,
     MAX_NAME_BYTES = 64,
     MAX_DESCRIPTION_BYTES = 16 * 1024,
+    MAX_SOURCE_BYTES = 256 * 1024,
     MAX_SHOWN = 80, /* characters of a value in a message */
 };
 
@@ -105,6 +106,41 @@ static int check_name(const struct rlm_tools *t, const char *name, rlm_error **e
     return 0;
 }
 
+static int check_size(const struct rlm_tool_options *o,
+                      const char *what,
+                      const char *text,
+                      size_t max_bytes,
+                      rlm_error **err)
+{
+    if (text && strlen(text) > max_bytes) {
+        return rlm_error_set(err, RLM_E_LIMIT, "the %s of the tool \"%s\" has more than %zu bytes",
+                             what, o->name, max_bytes);
+    }
+    return 0;
+}
+
+/* Where it runs, and that what is said of its calls can be kept there. */
+static int check_place(const struct rlm_tool_options *o, rlm_error **err)
+{
+    const struct rlm_tool_limits *limits = &o->limits;
+    if (!o->run == !o->source) {
+        return rlm_error_set(err, RLM_E_INVAL, "the tool \"%s\" has %s", o->name,
+                             o->run ? "a callback and a source: it runs on the host or in the "
+                                      "session"
+                                    : "no callback and no source");
+    }
+    if (limits->max_calls < 0 || limits->timeout_ms < 0 || limits->max_result_bytes < 0) {
+        return rlm_error_set(err, RLM_E_INVAL, "the tool \"%s\" has a negative limit", o->name);
+    }
+    if (o->source && (limits->max_calls || limits->timeout_ms || limits->max_result_bytes)) {
+        return rlm_error_set(err, RLM_E_INVAL,
+                             "the tool \"%s\" has limits, which hold only for tools that run on "
+                             "the host",
+                             o->name);
+    }
+    return 0;
+}
+
 static int
 check_options(const struct rlm_tools *t, const struct rlm_tool_options *o, rlm_error **err)
 {
@@ -118,16 +154,11 @@ check_options(const struct rlm_tools *t, const struct rlm_tool_options *o, rlm_e
                              "about what it does",
                              o->name);
     }
-    if (strlen(o->description) > MAX_DESCRIPTION_BYTES) {
-        return rlm_error_set(err, RLM_E_LIMIT,
-                             "the description of the tool \"%s\" has more than %d bytes", o->name,
-                             MAX_DESCRIPTION_BYTES);
-    }
-    if (!o->run) {
-        return rlm_error_set(err, RLM_E_INVAL, "the tool \"%s\" has no callback", o->name);
-    }
-    if (o->limits.max_calls < 0 || o->limits.timeout_ms < 0 || o->limits.max_result_bytes < 0) {
-        return rlm_error_set(err, RLM_E_INVAL, "the tool \"%s\" has a negative limit", o->name);
+    if ((r = check_size(o, "description", o->description, MAX_DESCRIPTION_BYTES, err)) < 0 ||
+        (r = check_size(o, "signature", o->signature, MAX_DESCRIPTION_BYTES, err)) < 0 ||
+        (r = check_size(o, "source", o->source, MAX_SOURCE_BYTES, err)) < 0 ||
+        (r = check_place(o, err)) < 0) {
+        return r;
     }
     if (t->list.len >= MAX_TOOLS) {
         return rlm_error_set(err, RLM_E_LIMIT, "more than %d tools", MAX_TOOLS);
@@ -141,6 +172,8 @@ static void free_tool(struct rlm_tool *tool)
         free(tool->name);
         free(tool->description);
         free(tool->parameters_json);
+        free(tool->signature);
+        free(tool->source);
         rlm_schema_free(tool->parameters);
         free(tool);
     }
@@ -174,7 +207,9 @@ static int make_tool(const struct rlm_tool_options *o, struct rlm_tool **ret_too
     tool->encoded = o->encoded;
     tool->limits = o->limits;
     if (!(tool->name = rlm_strdup(o->name)) || !(tool->description = rlm_strdup(o->description)) ||
-        !(tool->parameters_json = rlm_strdup(parameters))) {
+        !(tool->parameters_json = rlm_strdup(parameters)) ||
+        (o->signature && !(tool->signature = rlm_strdup(o->signature))) ||
+        (o->source && !(tool->source = rlm_strdup(o->source)))) {
         r = rlm_error_nomem(err);
     } else if ((r = rlm_schema_new(rlm_str_of(parameters), &tool->parameters, err)) < 0) {
         rlm_error_wrap(err, r, "parameters of the tool \"%s\"", o->name);

@@ -1,7 +1,8 @@
-/* Tools: what agent code may call on the host.
+/* Tools: what agent code may call beside the engine's own functions.
  *
- * A tool is a name, a description for the model, a JSON schema of its arguments, a callback that may
- * answer later, and limits. Arguments are checked against the schema before the callback runs.
+ * A tool is a name, a description for the model, a JSON schema of its arguments, and either a callback on
+ * the host that may answer later, with limits, or the source of a function that runs in the session.
+ * Arguments are checked against the schema before the callback runs.
  * Registered through rlm_flow_add_tool (public); the registry is flow's.
  */
 #pragma once
@@ -18,7 +19,9 @@ struct rlm_tool {
     char *description;
     char *parameters_json; /* the schema as given */
     rlm_schema *parameters;
-    rlm_tool_callback run;
+    char *signature;       /* or NULL */
+    char *source;          /* NULL: it runs on the host */
+    rlm_tool_callback run; /* NULL: it runs in the session */
     void *arg;
     bool idempotent;
     bool is_async;
@@ -37,7 +40,7 @@ void rlm_tools_deinit(struct rlm_tools *t);
  * most 64 bytes, no keyword of Python, none of the engine's own names, and does not start with two
  * underscores. The schema must say "type": "object"; NULL means no arguments. RLM_E_INVAL,
  * RLM_E_EXISTS (the name is taken), RLM_E_PARSE or RLM_E_SCHEMA (the schema), RLM_E_LIMIT (more than
- * 256 tools, a description of more than 16 KiB), RLM_E_NOMEM. */
+ * 256 tools, a description or signature of more than 16 KiB, a source of more than 256 KiB), RLM_E_NOMEM. */
 int rlm_tools_add(struct rlm_tools *t, const struct rlm_tool_options *options, rlm_error **err);
 struct rlm_tool *rlm_tools_find(const struct rlm_tools *t, rlm_str name);
 

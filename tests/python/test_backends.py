@@ -209,7 +209,7 @@ def test_the_death_of_the_wrapped_worker_passes_through():
     ("return rlmflow.Suspended(pending=[7])", "waits for call 7, which is not open"),
     ("return rlmflow.Suspended(['f'])", "Suspended.calls are HostCall, not str"),
     ("return rlmflow.Suspended([rlmflow.HostCall(0, 'f')])", "a call came with id 0 after 0"),
-    ("return rlmflow.Suspended([rlmflow.HostCall(1, 'f', [object()])])", "an argument of f()[0] is a object"),
+    ("return rlmflow.Suspended([rlmflow.HostCall(1, 'f', [object()])])", "an argument of f()[0] is an object"),
     ("return await self.inner.resume([])", "start raised ValueError: resuming the inner session"),
 ])
 @pytest.mark.parametrize("kind", ["async def", "def"])

@@ -52,7 +52,7 @@ def test_the_default_builder_is_the_engines_own_prompt(depth, runtime):
     options = {"max_depth": depth, "tools": [add], "llm_clients": {"small": Replies()}}
     own = asked(runtime, **options)
     assert own == asked(runtime, prompt_builder=DEFAULT_BUILDER, **options)
-    assert "`add(a, b)`: adds two numbers" in own and "default, small" in own
+    assert "`add(a: int, b: int) -> int`: adds two numbers" in own and "default, small" in own
     assert ("launch_subagents" in own) == (depth > 0)
     assert asked(runtime) == SYSTEM_PROMPT == DEFAULT_BUILDER.build()
     assert DEFAULT_BUILDER.names == ["role", "format", "session", "examples", "tools", "models"]

@@ -1,3 +1,4 @@
+#include "base/alloc.h"
 #include "base/arena.h"
 #include "base/error.h"
 #include "harness.h"
@@ -115,6 +116,36 @@ TEST(tools_refuse_what_cannot_be_called)
     o.limits.max_calls = 77;
     CHECK_INT(rlm_tools_add(&t, &o, NULL), 0);
     CHECK_INT(t.list.items[0]->limits.max_calls, 0);
+    rlm_tools_deinit(&t);
+}
+
+TEST(a_tool_runs_on_the_host_or_in_the_session)
+{
+    struct rlm_tools t = {0};
+    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+    char source[] = "def a(x): return x", signature[] = "(x)";
+    rlm_autoerr rlm_error *err = NULL;
+    o.name = "a", o.description = "A.", o.source = source, o.signature = signature;
+    o.limits.max_calls = 1;
+    CHECK_INT(rlm_tools_add(&t, &o, &err), RLM_E_INVAL);
+    CHECK_TEXT(rlm_error_message(err), "the tool \"a\" has limits, which hold only for tools that "
+                                       "run on the host");
+    o.limits.max_calls = 0;
+    CHECK_INT(rlm_tools_add(&t, &o, NULL), 0);
+    memset(source, 'x', 5), memset(signature, 'x', 3);
+    CHECK_TEXT(t.list.items[0]->source, "def a(x): return x");
+    CHECK_TEXT(t.list.items[0]->signature, "(x)");
+    CHECK(!t.list.items[0]->run);
+
+    o.name = "b", o.run = run_nothing;
+    CHECK_INT(rlm_tools_add(&t, &o, NULL), RLM_E_INVAL);
+    rlm_autofree char *large = rlm_malloc(256 * 1024 + 2);
+    memset(large, '#', 256 * 1024 + 1);
+    large[256 * 1024 + 1] = '\0';
+    o.run = NULL, o.source = large;
+    CHECK_INT(rlm_tools_add(&t, &o, NULL), RLM_E_LIMIT);
+    large[256 * 1024] = '\0';
+    CHECK_INT(rlm_tools_add(&t, &o, NULL), 0);
     rlm_tools_deinit(&t);
 }
 
