@@ -18,7 +18,9 @@ from .display import Display
 class Session:
     """State that the threads share. `lock` guards the word and the calls.
 
-    The worker has the word from a `start` or `resume` until its `suspended` or `finished`.
+    The worker has the word from a `start` or `resume` until its `suspended` or `finished`. A large
+    `suspended` waits for credit, which another thread reads: so the word is given up under `lock`, but
+    sent without it.
 
     `place` is where the session runs, and does what differs there: see Process. Others may offer
     the same.
@@ -44,6 +46,7 @@ class Session:
         self.turn = self.seen_turn = 0
         self.heard = self.over = False
         self.has_word = False
+        self.suspending = None
         self.woken = False
         self.ended = False
         self.forked = False
@@ -80,8 +83,8 @@ class Session:
             self.starts.append(read(payload))
         elif kind == YIELD:
             with self.lock:
-                if self.has_word:
-                    self.suspend()
+                suspended = self.suspend() if self.has_word else None
+            self.send_suspended(suspended)
         elif kind == INTERRUPT:
             if self.in_cell or self.starts:
                 self.interrupt = read_json(payload)
@@ -93,6 +96,7 @@ class Session:
     def resumed(self, message):
         with self.lock:
             self.has_word = True
+            self.suspending = suspended = None
             was_woken, self.woken = self.woken, False
             for result in message["results"]:
                 self.unanswered.discard(result["id"])
@@ -100,7 +104,8 @@ class Session:
                 if call is not None:
                     call.answer(result.get("value"), result.get("error"))
             if was_woken and self.has_news():
-                self.suspend()
+                suspended = self.suspend()
+        self.send_suspended(suspended)
 
     def start_reading(self):
         """The main thread takes the stream; returns when no other reads it."""
@@ -133,7 +138,8 @@ class Session:
     # The word.
 
     def suspend(self):
-        """Gives the word back, with the calls that are new or given up; `lock` is held."""
+        """Gives the word up, with the calls that are new or given up; `lock` is held. Returns what is to be
+        sent then."""
         self.has_word = False
         calls, self.new_calls = self.new_calls, []
         cancelled = self.take_cancelled()
@@ -144,9 +150,19 @@ class Session:
             self.pending[call.id] = call
             self.unanswered.add(call.id)
             texts.append('{"id":%d,%s' % (call.id, call.body))
-        payload = '{"calls":[%s],"pending":[%s]%s}' % (
+        self.suspending = '{"calls":[%s],"pending":[%s]%s}' % (
             ",".join(texts), ",".join(map(str, self.pending)), cancelled)
-        self.channel.send(SUSPENDED, payload.encode())
+        return self.suspending
+
+    def send_suspended(self, suspended):
+        if suspended is None:
+            return
+        self.channel.send(SUSPENDED, suspended.encode())
+        with self.lock:
+            if self.suspending is suspended:  # else the host has answered already
+                self.suspending = None
+                if self.woken:
+                    self.channel.send_frame(WAKE, b"{}")
 
     def has_news(self):
         """There are calls that the host has not been told of, or that nobody waits for any more."""
@@ -160,17 +176,21 @@ class Session:
 
     def offer(self):
         """There is nothing to do but to wait: tells the host what is new."""
+        suspended = None
         with self.lock:
             if self.has_news():
                 if self.has_word:
-                    self.suspend()
+                    suspended = self.suspend()
                 else:
                     self.wake()
+        self.send_suspended(suspended)
 
     def wake(self):
+        """`lock` is held. Before the host has heard that it has the word, there is nothing to wake."""
         if not self.woken:
             self.woken = True
-            self.channel.send_frame(WAKE, b"{}")
+            if self.suspending is None:
+                self.channel.send_frame(WAKE, b"{}")
 
     # Calls.
 

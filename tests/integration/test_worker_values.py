@@ -1,7 +1,9 @@
 """Values, both ways."""
+import struct
 import time
 
 import pytest
+from worker_host import END
 from workers import BIG, echo, host, ok, python, shared  # noqa: F401
 
 
@@ -66,6 +68,29 @@ def test_a_call_of_many_small_values_travels_as_a_body(host):
     ok(host.run("r = await llm_query_batched(['p' * 1000] * 3000)\nNone", lambda call: {"value": ["x" * 1000] * 3000}))
     assert host.calls[0]["args"] == [["p" * 1000] * 3000]
     assert ok(host.run("len(r), r[-1] == 'x' * 1000")) == "(3000, True)\n"
+
+
+def test_a_large_call_of_a_thread_and_what_crosses_it(host):
+    """The thread waits for credit while the host, which has not heard of the call, wants the word back, and
+    while another thread has a call as large, and output is to be shown: whoever reads the stream must get
+    to the credit."""
+    host.start("import threading\n"
+               "threads = [threading.Thread(target=search, args=(['%0100d' % i for i in range(20000)],))"
+               " for _ in range(2)]\n"
+               "for t in threads: t.start()\nwhile any(t.is_alive() for t in threads): print(end='.')\n'all are back'")
+    sent = 0
+    while sent < 1 << 20:
+        kind, flags, stream, payload = host.read_frame()
+        if kind == "body":
+            assert not flags & END
+            sent += len(payload)
+            host.values.setdefault(("open", stream), []).append(payload)
+    host.window[stream] = 1 << 20
+    host.send("yield", {})
+    time.sleep(0.4)  # it is taken in before the credit comes; and what was printed is due
+    host.send_raw("credit", struct.pack("<I", 1 << 20), 0, stream)
+    assert "all are back" in ok(host.drive(lambda call: {"value": None}))
+    assert [len(call["kwargs"]["query"]) for call in host.calls] == [20000, 20000]
 
 
 def test_a_large_call_of_another_thread_is_made_on_yield(host):

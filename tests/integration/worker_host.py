@@ -29,7 +29,8 @@ SOURCE = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "join-wor
 
 def stub():
     """The text of RLM_WORKER_STUB."""
-    lines = re.findall(r'^    ("(?:[^"\\]|\\.)*")', open(STUB_HEADER).read(), re.M)
+    define = re.search(r"#define RLM_WORKER_STUB\b.*?\n\n", open(STUB_HEADER).read(), re.S)[0]
+    lines = re.findall(r'^    ("(?:[^"\\]|\\.)*")', define, re.M)
     return "".join(json.loads(line) for line in lines)
 
 
