@@ -308,6 +308,9 @@ static void ask_model(struct rlm_agent *agent, bool final)
         rlm_replay_turn(agent, final);
         return;
     }
+    if (rlm_agent_awaits_session(agent)) {
+        return;
+    }
     struct rlm_ask_options options = {
         .agent = agent,
         .model = agent->model,

@@ -158,7 +158,7 @@ static void session_ready(void *arg, rlm_str ready_json)
     struct rlm_agent *agent = arg;
     char seed[20];
     rlm_agent_seed(agent, seed);
-    agent->session_ready = true;
+    agent->session_ready = agent->run->flow->runtime_works = true;
     size_t n_cells;
     const int64_t *cells = rlm_restore_cells(agent->restore, &n_cells);
     if (rlm_record_session(agent, seed, ready_json, cells, n_cells) < 0) {
@@ -233,6 +233,17 @@ void rlm_agent_end_cell(struct rlm_agent *agent, const struct rlm_cell_finished 
     append_observation(agent, kind, &o, how);
 }
 
+static void fail_unopened(struct rlm_agent *agent, rlm_str message)
+{
+    const rlm_flow *flow = agent->run->flow;
+    rlm_auto_buf struct rlm_buf text = RLM_BUF(TEXT_MAX);
+    if (rlm_runtime_opens_soon(flow->runtime) && !flow->runtime_works) {
+        rlm_buf_adds(&text, "no session opens (the interpreter must be Python 3.8 or newer): ");
+    }
+    rlm_buf_add_str(&text, message);
+    rlm_agent_fail(agent, rlm_buf_str(&text));
+}
+
 static void session_died(void *arg, const struct rlm_session_death *how)
 {
     struct rlm_agent *agent = arg;
@@ -268,7 +279,7 @@ static void session_died(void *arg, const struct rlm_session_death *how)
         return;
     }
     if (!was_ready) {
-        rlm_agent_fail(agent, how->message);
+        fail_unopened(agent, how->message);
         return;
     }
     rlm_auto_buf struct rlm_buf error = RLM_BUF(TEXT_MAX);
@@ -316,16 +327,36 @@ static void open_session(struct rlm_agent *agent)
     }
 }
 
+static bool takes_free_slot(struct rlm_agent *agent)
+{
+    bool free_slot =
+        agent->slot == RLM_SLOT_HELD || agent->run->slots_held < agent->run->flow->limits.max_live;
+    return free_slot && rlm_agent_take_slot(agent, false);
+}
+
 /* A failure is left to the time when the session is needed: to end the agent here would free the ask
  * that is being sent. */
 void rlm_agent_prepare(struct rlm_agent *agent)
 {
-    bool free_slot =
-        agent->slot == RLM_SLOT_HELD || agent->run->slots_held < agent->run->flow->limits.max_live;
-    if (!agent->session && free_slot && rlm_agent_take_slot(agent, false)) {
+    if (!agent->session && takes_free_slot(agent)) {
         rlm_autoerr rlm_error *ignored = NULL;
         try_open_session(agent, &ignored);
     }
+}
+
+bool rlm_agent_awaits_session(struct rlm_agent *agent)
+{
+    const rlm_flow *flow = agent->run->flow;
+    if (flow->runtime_works || agent->restore || !rlm_runtime_opens_soon(flow->runtime)) {
+        return false;
+    }
+    if (!agent->session) {
+        if (!takes_free_slot(agent)) {
+            return false;
+        }
+        open_session(agent);
+    }
+    return !agent->session_ready;
 }
 
 /* ---- running the code of a reply ---- */

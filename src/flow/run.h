@@ -48,6 +48,7 @@ struct rlm_flow {
     RLM_VEC(struct rlm_flow_model *) models; /* the first is "default" */
     struct rlm_tools tools;
     rlm_runtime *runtime;
+    bool runtime_works; /* it has opened a session */
     struct rlm_flow_model *child_model;
     char *system_prompt;
     struct rlm_flow_hooks hooks;
@@ -282,6 +283,9 @@ bool rlm_node_is_by_program(const struct rlm_node *node);
 /* ---- cell.c ---- */
 /* Its model is being asked: opens its session meanwhile, if a slot is free. */
 void rlm_agent_prepare(struct rlm_agent *agent);
+/* Before the first model call of a flow: whether it has to wait for the session, which is being opened then, or
+ * has failed and with it the agent. So nothing is paid where no code can run. */
+bool rlm_agent_awaits_session(struct rlm_agent *agent);
 /* Runs the code of the last reply as soon as there is a slot and a session. */
 void rlm_agent_run_code(struct rlm_agent *agent);
 /* The cell under way has ended so: gives up its open calls, and shows the model what came out. */

@@ -72,6 +72,11 @@ const char *rlm_runtime_name(const rlm_runtime *r)
     return r->ops->name;
 }
 
+bool rlm_runtime_opens_soon(const rlm_runtime *r)
+{
+    return r->ops->opens_soon;
+}
+
 void rlm_runtime_free(rlm_runtime *r)
 {
     if (r) {

@@ -142,6 +142,8 @@ bool rlm_session_closes_early(const rlm_session *s);
 /* What sessions of this runtime can do to the world: "none" or "outside". */
 const char *rlm_runtime_effects(const rlm_runtime *r);
 const char *rlm_runtime_name(const rlm_runtime *r);
+/* A model call can wait for a session. */
+bool rlm_runtime_opens_soon(const rlm_runtime *r);
 
 /* For implementations: what a session does with these calls. */
 struct rlm_session_ops {
@@ -200,6 +202,7 @@ struct rlm_runtime {
 struct rlm_runtime_ops {
     const char *name;
     const char *effects;
+    bool opens_soon;
     /* A transport with a worker at its far end that waits for `open`. */
     int (*connect)(rlm_runtime *r,
                    const struct rlm_session_options *options,

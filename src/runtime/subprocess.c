@@ -212,6 +212,7 @@ static void subprocess_free(rlm_runtime *r)
 static const struct rlm_runtime_ops subprocess_ops = {
     .name = "subprocess",
     .effects = "outside",
+    .opens_soon = true,
     .connect = subprocess_connect,
     .free = subprocess_free,
 };

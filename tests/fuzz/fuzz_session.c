@@ -223,7 +223,8 @@ static void run(const uint8_t *p, const uint8_t *end)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct rlm_runtime_ops runtime_ops = {"fuzz", "none", fuzz_connect, NULL};
+    static const struct rlm_runtime_ops runtime_ops = {
+        .name = "fuzz", .effects = "none", .connect = fuzz_connect};
     static const struct rlm_session_events events = {on_ready, on_suspended, on_finished, on_died,
                                                      on_given_up};
     rlm_loop *loop = NULL;

@@ -41,3 +41,22 @@ def test_a_recursive_run(go, tmp_path, python):
     assert first.splitlines() == [f"({full.replace('.', ', ')}) 100000", "division by zero"]
     assert re.search(r'File "<cell 2>", line 1', second) and "KeyError: 'k'" in second
     assert run.errors() == ["exec"]
+
+
+NO_PYTHON = {
+    "it ends at once": ("exit 0", "the worker ended with exit status 0"),
+    "it says why": ("echo this is no Python >&2\nexit 3", "the worker ended with exit status 3 .*: this is no Python"),
+    "it dies": ("kill -9 $$", "the worker was killed by signal 9"),
+    "it is a program of another kind": ("exec cat", "the worker (ended|closed)"),
+}
+
+
+@pytest.mark.parametrize("what", NO_PYTHON)
+def test_a_program_that_is_no_python_is_found_before_a_model_call(go, server, tmp_path, what):
+    does, said = NO_PYTHON[what]
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{does}\n")
+    python.chmod(0o755)
+    run = go(mind({"go": "done(1)"}), "--python", python)
+    assert run.code == 1 and run.usage["calls"] == server.stats()["requests"] == 0, run.stderr
+    assert re.search(f"no session opens .the interpreter must be Python 3.8 or newer.: {said}", run.stderr), run.stderr

@@ -96,7 +96,8 @@ static inline int fake_connect(rlm_runtime *r,
     return 0;
 }
 
-static const struct rlm_runtime_ops runtime_ops = {"fake", "none", fake_connect, NULL};
+static const struct rlm_runtime_ops runtime_ops = {
+    .name = "fake", .effects = "none", .connect = fake_connect};
 
 static inline void
 say_frame(uint8_t kind, uint8_t flags, uint16_t stream, const void *payload, size_t len)

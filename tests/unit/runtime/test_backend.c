@@ -477,7 +477,8 @@ static int no_connect(rlm_runtime *r,
 
 TEST(backend_whose_wrapped_session_cannot_open_fails_with_its_reason)
 {
-    static const struct rlm_runtime_ops ops = {"fake", "none", no_connect, NULL};
+    static const struct rlm_runtime_ops ops = {
+        .name = "fake", .effects = "none", .connect = no_connect};
     open_one();
     rlm_runtime broken = {&ops, w.loop};
     CHECK_INT(rlm_backend_open_inner(p.backend, p.runtime, NULL), RLM_E_INVAL);
