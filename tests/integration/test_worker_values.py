@@ -96,10 +96,11 @@ def test_a_large_call_of_a_thread_and_what_crosses_it(host):
 def test_a_large_call_of_another_thread_is_made_on_yield(host):
     """The monitor, which hears `yield`, reads the credit that its own message needs."""
     host.start("import asyncio, time\nt = asyncio.create_task(llm_query_batched(['p' * 1000] * 3000))\n"
-               "await asyncio.sleep(0)\nend = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass\nr = await t\nlen(r)")
-    time.sleep(0.1)
+               "await asyncio.sleep(0)\nprint('made', flush=True)\n"
+               "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: pass\nr = await t\nlen(r)")
+    assert host.read_frame()[0] == "output"
     host.send("yield", {})
     kind, message = host.read()
     assert kind == "suspended" and len(message["calls"]) == 1
     host.resume({"id": message["calls"][0]["id"], "value": [1, 2]})
-    assert ok(host.drive(echo)) == "2\n"
+    assert ok(host.drive(echo)) == "made\n2\n"
