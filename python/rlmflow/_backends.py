@@ -130,7 +130,9 @@ class Session:
         if self.backend is not None:
             try:
                 await invoke(self.backend.close)
-            except Exception as e:
+            except PASSING:
+                raise
+            except BaseException as e:
                 warnings.warn(f"close of {type(self.backend).__name__} raised {describe(e)}")
         # It keeps nothing: the drive goes with its last graph, whoever has this, and no cycle waits for the collector.
         self.drive = self.backend = self.inner = self.outcome = self.task = None
@@ -220,10 +222,10 @@ class Backends:
     def begin(self, session: Session, step: int, name: str, coroutine: Any) -> None:
         def fail(why: str) -> None:
             if session.drive is not None:
-                session.handle.fail(step, why)
+                session.handle.fail(step, f"{name} {why}")
 
         session.task = self.drive.loop.create_task(coroutine)
-        session.task.add_done_callback(lambda task: task.cancelled() and self.drive.blame(name, fail))
+        session.task.add_done_callback(lambda task: task.cancelled() and self.drive.blame(fail))
 
     async def end(self) -> None:
         """Waits for those that the end of the run closes."""

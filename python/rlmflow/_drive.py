@@ -189,28 +189,28 @@ class Drive:
         for kind, *rest in self.run.take():
             getattr(self, "on_" + kind)(*rest)
 
-    def start(self, answer: Any, what: str, coroutine: Any, fail: "Optional[Callable[[str], Any]]" = None) -> None:
-        """Has a coroutine answer. One that is cancelled by others than the engine has failed, unless it is all that is
-        cancelled."""
+    def start(self, answer: Any, coroutine: Any, fail: Callable[[str], Any]) -> None:
+        """Has a coroutine answer. `fail` is told "was cancelled" of one that is, by others than the engine, unless it is
+        all that is cancelled."""
         if not self.attached:  # a thread has brought it too late
             coroutine.close()
             return
         task = self.loop.create_task(coroutine)
         self.tasks[answer] = task
-        task.add_done_callback(lambda task: self.end_task(answer, what, task, fail or answer.fail))
+        task.add_done_callback(lambda task: self.end_task(answer, task, fail))
 
-    def end_task(self, answer: Any, what: str, task: asyncio.Task, fail: Callable[[str], Any]) -> None:
+    def end_task(self, answer: Any, task: asyncio.Task, fail: Callable[[str], Any]) -> None:
         del self.tasks[answer]
         if answer in self.given_up:
             self.given_up.remove(answer)
         elif task.cancelled():
-            self.blame(what, fail)
+            self.blame(fail)
 
-    def blame(self, what: str, fail: Callable[[str], Any]) -> None:
+    def blame(self, fail: Callable[[str], Any]) -> None:
         """A hook was cancelled, and not by the engine."""
         def judge() -> None:
             if self.attached and not self.is_stopping:
-                fail(f"{what} was cancelled")
+                fail("was cancelled")
 
         self.loop.call_later(BLAME_S, judge)
 
@@ -284,9 +284,12 @@ class Drive:
     def on_chat(self, answer: Any, index: int, messages: list, max_tokens: int, agent_id: str, turn: int) -> None:
         asked = self.clients[index]
         if asked.is_async:
-            self.start(answer, "chat()", self.chat_async(answer, asked, messages, max_tokens))
+            self.start_chat(answer, self.chat_async(answer, asked, messages, max_tokens))
         else:
             self.pool.submit(answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
+
+    def start_chat(self, answer: Any, coroutine: Any) -> None:
+        self.start(answer, coroutine, lambda why: answer.fail(f"chat() {why}"))
 
     async def chat_async(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
         try:
@@ -315,7 +318,7 @@ class Drive:
         with asked.begin() as call:
             reply = asked.call(messages, max_tokens)
             if is_async_reply(reply):  # of a function that does not look async
-                self.loop.call_soon_threadsafe(self.start, answer, "chat()", self.take_async(answer, asked, reply))
+                self.loop.call_soon_threadsafe(self.start_chat, answer, self.take_async(answer, asked, reply))
                 return None
             return text_of(reply, answer), call.usage_of(reply)
 
@@ -326,10 +329,10 @@ class Drive:
         turn = self.turns[agent_id] = Turn(answer, agent_id, code, replay)
 
         def fail(why: str) -> None:
-            turn.failure = why
+            turn.failure = f"exec_turn {why}"
             self.end_turn(turn)
 
-        self.start(answer, "exec_turn", self.exec_turn(turn), fail)
+        self.start(answer, self.exec_turn(turn), fail)
 
     async def exec_turn(self, turn: Turn) -> None:
         graph = self.root[turn.agent_id]
@@ -362,24 +365,30 @@ class Drive:
             self.step(turn.step, turn.agent_id)
 
     def on_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
-        self.start(answer, "messages", self.make_messages(answer, agent_id, json.loads(messages), final),
-                   lambda why: answer.decide("reject", None, why))
+        graph = self.root[agent_id]
+        projected: list = json.loads(messages)
+        graph._messages, hook = projected, "build_system_prompt"
 
-    async def make_messages(self, answer: Any, agent_id: str, messages: list, final: bool) -> None:
-        graph, hook = self.root[agent_id], "build_system_prompt"
-        graph._messages = messages
-        try:
-            if self.flow._makes_system_prompt() and messages and messages[0]["role"] == "system":
-                prompt = self.flow.build_system_prompt(graph)
-                messages[0]["content"] = _checked_prompt(await prompt if inspect.isawaitable(prompt) else prompt)
-            hook = "messages"
-            made = self.flow.messages(graph, force_final=final)
-            made = await made if inspect.isawaitable(made) else made
-            answer.decide("rewrite", None, json.dumps(_checked_messages(made)))
-        except PASSING:
-            raise
-        except BaseException as e:
-            answer.decide("reject", None, f"{hook} raised {describe(e)}")
+        def fail(why: str) -> None:
+            answer.decide("reject", None, f"{hook} {why}")
+
+        async def make() -> None:
+            nonlocal hook
+            try:
+                if self.flow._makes_system_prompt() and projected[0]["role"] == "system":
+                    prompt = self.flow.build_system_prompt(graph)
+                    prompt = await prompt if inspect.isawaitable(prompt) else prompt
+                    projected[0]["content"] = _checked_prompt(prompt)
+                hook = "messages"
+                made = self.flow.messages(graph, force_final=final)
+                made = await made if inspect.isawaitable(made) else made
+                answer.decide("rewrite", None, json.dumps(_checked_messages(made)))
+            except PASSING:
+                raise
+            except BaseException as e:
+                fail(f"raised {describe(e)}")
+
+        self.start(answer, make(), fail)
 
 
 def _checked_prompt(prompt: Any) -> str:

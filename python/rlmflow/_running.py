@@ -14,6 +14,7 @@ import types
 import warnings
 from typing import Any, Callable, Coroutine, Iterator, Optional
 
+WAKE_S = 0.2  # a signal that comes just before a thread begins to wait does not wake it
 LEFT_S = 2  # for which tasks that hooks leave behind are waited for
 
 # What stands on the stack when none of the user's code does; 3.9 does not know the names of its own modules.
@@ -181,6 +182,8 @@ def _run_in_thread(coroutine: Coroutine) -> Any:
     try:
         with _interrupts(on_interrupt):
             threading.Thread(target=work, name="rlmflow run", daemon=True).start()
+            while not concurrent.futures.wait([outcome], WAKE_S).done:
+                pass
             return outcome.result()
     except BaseException:
         if not outcome.done() and not runner.was_interrupted:  # a handler of the program's raised it here

@@ -25,7 +25,7 @@ class ToolCall:
             self.drive.pool.submit(self.run)
 
     def start(self, coroutine: Any) -> None:
-        self.drive.start(self.answer, f"{self.tool.metadata.name}()", coroutine)
+        self.drive.start(self.answer, coroutine, lambda why: self.answer.fail(f"{self.tool.metadata.name}() {why}"))
 
     def call(self) -> Any:
         args, kwargs = self.tool.signature.bind(from_json(self.arguments), self.directory)

@@ -1,10 +1,11 @@
 """Flow: the policy and environment of runs."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import weakref
-from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Optional, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, Optional, Union
 
 from . import _engine, _running
 from ._asking import Asked, is_client
@@ -125,6 +126,14 @@ class Flow:
         finally:
             root = drive.let_go()
         return _answer_of(drive, root)
+
+    def terminate(self, agent_ids: Optional[Iterable[str]] = None) -> None:
+        """Ends agents of the runs that go on, with all below them: those with these ids, or all. They end with the
+        reason "terminated"; from any thread."""
+        for drive in list(self._drives):
+            for agent_id in (None,) if agent_ids is None else agent_ids:
+                with contextlib.suppress(LookupError):  # it is another run's
+                    drive.run.terminate(agent_id)
 
     def close_repls(self, graph_id: Optional[str] = None) -> None:
         """Ends the sessions that runs which have ended keep for further queries: those of this graph, or all.

@@ -30,6 +30,7 @@ def held():
 
 def when_at_rest():
     """What is held when nothing goes on."""
+    gc.collect()
     until = time.monotonic() + SECONDS
     while held()["threads"] != ["MainThread"]:
         assert time.monotonic() < until, held()
