@@ -145,7 +145,7 @@ def test_a_tool_that_returns_what_cannot_cross_is_named():
     async def act(flow, graph):
         return object()
 
-    assert_told(Flow("our_tool()", act), "what the tool our_tool returned is a object")
+    assert_told(Flow("our_tool()", act), "what the tool our_tool returned is an object")
 
 
 @pytest.mark.parametrize("how", ["run", "arun", "run_streaming"])
