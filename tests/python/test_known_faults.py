@@ -98,7 +98,7 @@ def test_values_that_cannot_cross_end_no_session(runtime):
     client = Replies(block("x = 1\nENV['odd'] = object()"), block("odd()"), block("done(f'{x} {INPUTS}')"))
     graph, answer = run(client, runtime, tools=[odd], inputs={"nothing": None})
     assert answer == "1 {'nothing': None}"
-    assert "what odd() returned is a object" in client.asked[2][-1]["content"]
+    assert "what the tool odd returned is an object" in client.asked[2][-1]["content"]
 
 
 def test_cells_have_a_time_limit_unless_told_otherwise(runtime, tmp_path):
