@@ -251,6 +251,25 @@ def test_registered_tools_are_in_the_agents_session(runtime):
     assert rlmflow.Flow(Replies(code), runtime=runtime).run("q") == f"42 4 3 True {os.getpid()}"
 
 
+def test_local_tools_are_taken_into_the_session_if_they_can_be(runtime):
+    @rlmflow.tool("says where it runs")
+    def where():
+        import os
+        return os.getpid()
+
+    kept = object()
+
+    @rlmflow.tool("holds what cannot be taken along")
+    def held():
+        return kept
+
+    runtime.register_tool(where)
+    answer = rlmflow.Flow(Replies(block("import os\ndone(f'{where()} {os.getpid()}')")), runtime=runtime).run("q")
+    assert len(set(answer.split())) == 1 and answer.split()[0] != str(os.getpid())
+    with pytest.raises(ValueError, match="(?s)uses `kept`, an object.*proxy=True"):
+        runtime.register_tool(held)
+
+
 def test_tools_run_relative_to_the_runtimes_working_directory(tmp_path):
     (tmp_path / "inside").mkdir()
     (tmp_path / "inside" / "note").write_text("found")
