@@ -14,6 +14,7 @@ from .graph import *  # noqa: F401,F403
 from .isolated import *  # noqa: F401,F403
 from .local import *  # noqa: F401,F403
 from .nodes import *  # noqa: F401,F403
+from .parallel import *  # noqa: F401,F403
 from .prompts import *  # noqa: F401,F403
 from .replay import *  # noqa: F401,F403
 from .runtimes import *  # noqa: F401,F403

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import weakref
-from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, Optional, Union
+from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, List, Optional, Union
 
 from . import _engine, _running
 from ._asking import Asked, is_client
@@ -15,6 +15,7 @@ from .clients import UNKNOWN_PRICE, _EngineClient
 from .events import Event
 from .graph import Graph
 from .nodes import Node, UserQuery
+from .parallel import parallel_run, parallel_stream
 from .prompts import DEFAULT_BUILDER, PromptBuilder
 from .replay import ReplayReport
 from .runtimes import Runtime, SubprocessRuntime
@@ -209,6 +210,15 @@ class Flow:
                     drive.let_go()
             else:
                 drive.detach()
+
+    def parallel_stream(self, *runs: Union[str, Graph], until: Until = "done", n: Optional[int] = None
+                        ) -> AsyncIterator[Event]:
+        """The events of several runs at once. See `rlmflow.parallel_stream`."""
+        return parallel_stream(self, *runs, until=until, n=n)
+
+    async def parallel_run(self, *runs: Union[str, Graph], until: Until = "done", n: Optional[int] = None) -> List[Graph]:
+        """The graphs of several runs at once. See `rlmflow.parallel_run`."""
+        return await parallel_run(self, *runs, until=until, n=n)
 
     def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict],
                  output_schema: Optional[Schema], journal: Optional[Path], sync: bool, hooks: int = 0) -> Drive:
