@@ -31,7 +31,7 @@ done(f"{len(chapters)} chapters, {sum(map(int, counts))} whales")
 )
 
 graph = rlmflow.Graph(query="How many whales are in the book?", inputs={"corpus": CORPUS})
-print(rlmflow.Flow(model, max_depth=1, workers=3).run(graph=graph))
+print(rlmflow.Flow(model, runtime=rlmflow.SubprocessRuntime(), max_depth=1, workers=3).run(graph=graph))
 
 for agent in graph.walk():
     turns = sum(node.type == "llm_output" for node in agent.nodes)

@@ -12,16 +12,17 @@ import tempfile
 import rlmflow
 from offline import Offline
 
+runtime = rlmflow.SubprocessRuntime()  # code in plain child processes: it can do what you can do
 here = tempfile.mkdtemp()
 first, second = os.path.join(here, "first.rlm"), os.path.join(here, "second.rlm")
 
 model = Offline("numbers = sorted([4, 1, 2, 6, 2])\nprint(numbers)",
                 'done(f"the mean is {sum(numbers) / len(numbers)}")')
-print("first:", rlmflow.Flow(model).run("Describe the numbers.", journal=first))
+print("first:", rlmflow.Flow(model, runtime=runtime).run("Describe the numbers.", journal=first))
 
 # The fork has the first turn already, and with restore="replay" also its variables: the cell runs again.
 other = Offline("", 'done(f"the median is {numbers[len(numbers) // 2]}")')
-flow = rlmflow.Flow(other)
+flow = rlmflow.Flow(other, runtime=runtime)
 flow.fork(first, "turn1", second)
 print("second:", flow.resume(second, restore="replay"))
 

@@ -34,6 +34,6 @@ for article in ("bolt", "nut"):
 done(f"The order costs {total} euros.")
 """)
 
-flow = rlmflow.Flow(model, tools=[price, stock])
+flow = rlmflow.Flow(model, runtime=rlmflow.SubprocessRuntime(), tools=[price, stock])
 print(flow.run("What does it cost to buy all that is in stock?"))
 print("asked for:", ", ".join(asked_for))

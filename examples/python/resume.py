@@ -33,10 +33,11 @@ class Counted(Offline):
         return super().chat(messages)
 
 
+runtime = rlmflow.SubprocessRuntime()  # code in plain child processes: it can do what you can do
 TURNS = "half = 21", 'done(f"the answer is {2 * half}")'
 
 if len(sys.argv) > 1:  # the first program
-    rlmflow.Flow(Killed(*TURNS)).run("What is the answer?", journal=sys.argv[1])
+    rlmflow.Flow(Killed(*TURNS), runtime=runtime).run("What is the answer?", journal=sys.argv[1])
 
 journal = os.path.join(tempfile.mkdtemp(), "run.rlm")
 if subprocess.run([sys.executable, __file__, journal]).returncode == -signal.SIGKILL:
@@ -44,5 +45,5 @@ if subprocess.run([sys.executable, __file__, journal]).returncode == -signal.SIG
 
 # All that the first turn has done is in the journal. Its cell runs again here, since its session is gone.
 model = Counted(*TURNS)
-print(rlmflow.Flow(model).resume(journal, restore="replay"))
+print(rlmflow.Flow(model, runtime=runtime).resume(journal, restore="replay"))
 print("calls of the model by the second program:", model.calls)

@@ -21,4 +21,4 @@ class ReviewingFlow(rlmflow.Flow):
 
 
 model = Offline('import shutil; shutil.rmtree("build")', 'done("I was not allowed to.")')
-print(ReviewingFlow(model).run("Tidy up."))
+print(ReviewingFlow(model, runtime=rlmflow.SubprocessRuntime()).run("Tidy up."))

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import warnings
 import weakref
 from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, List, Optional, Union
 
@@ -51,6 +52,8 @@ class Flow:
     itself says).
 
     `llm_clients` are more models by name, which agents may ask for; its "default" takes the place of `llm`.
+    `runtime`: where agents' code runs. Without one it is `SubprocessRuntime()`, with a warning.
+
     `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
     agents always have `llm_query`."""
 
@@ -75,7 +78,7 @@ class Flow:
         self.max_live, self.max_agents = max_live, max_agents
         self.llm_request_timeout = llm_request_timeout
         self.system_prompt, self.prompt_builder = system_prompt, prompt_builder
-        self.runtime = runtime if runtime is not None else SubprocessRuntime()
+        self.runtime = runtime if runtime is not None else _default_runtime()
         self.runs: Dict[str, Drive] = {}  # by graph id, those that go on
         self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()
         self.tools: Dict[str, Tool] = {}
@@ -373,6 +376,12 @@ def _run(coroutine: Coroutine) -> Any:
         return _running.run(coroutine)
     except RunEnded as e:
         raise e.with_traceback(None)  # asyncio's frames hold the task, and that holds the error with its graph
+
+
+def _default_runtime() -> Runtime:
+    warnings.warn("agents' code runs in plain child processes, which can do what you can do: this version of rlmflow "
+                  "has no sandbox. Say runtime=rlmflow.SubprocessRuntime() to agree.", stacklevel=3)
+    return SubprocessRuntime()
 
 
 def _answer_of(drive: Drive, graph: Optional[Graph]) -> str:

@@ -397,7 +397,8 @@ def test_no_more_sessions_live_at_once_than_are_allowed_and_none_imports_the_pac
 
 
 def test_isolation_is_never_given_up_without_a_word():
-    assert not isinstance(rlmflow.Flow(None).runtime, rlmflow.LocalRuntime)
+    with pytest.warns(UserWarning, match="this version of rlmflow has no sandbox. Say runtime="):
+        assert not isinstance(rlmflow.Flow(None).runtime, rlmflow.LocalRuntime)
     with pytest.raises(NotImplementedError):
         rlmflow.Flow(Replies(), runtime=rlmflow.SandboxRuntime()).run("q")
     assert rlmflow.DockerRuntime("image").network == "none"
