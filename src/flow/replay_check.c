@@ -161,6 +161,28 @@ void rlm_replay_answered(struct rlm_agent *agent, const struct rlm_call_result *
     }
 }
 
+/* What kind of end it was, and what was shown. */
+static void put_end(struct rlm_buf *buf, const struct rlm_node *end)
+{
+    rlm_buf_adds(buf, rlm_node_type_tag(end->type));
+    rlm_buf_adds(buf, end->error.len ? ": " : "");
+    rlm_buf_add_str(buf, end->error);
+    rlm_buf_adds(buf, "\n");
+    rlm_buf_add_str(buf, end->content);
+}
+
+static void
+diverge_by_end(struct rlm_agent *agent, const struct rlm_node *was, const struct rlm_node *is)
+{
+    rlm_auto_buf struct rlm_buf recorded = RLM_BUF(TEXT_MAX), replayed = RLM_BUF(TEXT_MAX);
+    struct rlm_replay_report *report = &agent->run->replay->report;
+    bool first = !report->diverged;
+    put_end(&recorded, was);
+    put_end(&replayed, is);
+    rlm_replay_diverge(agent, "how a cell ended", rlm_buf_str(&recorded), rlm_buf_str(&replayed));
+    report->cell = first ? agent->cell : report->cell; /* it has just ended */
+}
+
 const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct rlm_node *node)
 {
     struct rlm_replay *r = agent->run->replay;
@@ -170,7 +192,7 @@ const struct rlm_node *rlm_replay_observed(struct rlm_agent *agent, const struct
         return NULL;
     }
     if (was->type != node->type || !rlm_str_eq(was->error, node->error)) {
-        rlm_replay_diverge(agent, "how a cell ended", was->content, node->content);
+        diverge_by_end(agent, was, node);
         return NULL;
     }
     if (!rlm_output_is_same(was->content, node->content)) {

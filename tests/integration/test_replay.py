@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from journal import Journal, cut, rewrite
-from runs import command, go, look, mind  # noqa: F401
+from runs import Text, command, go, look, mind  # noqa: F401
 from test_resume import (ANSWER, INPUT, TORTURE, boundaries, bought, resumer, story,  # noqa: F401
                          whole)
 
@@ -77,6 +77,12 @@ CHANGES = {
                     "differs: root, turn 3, cell 3: a host call that was not made"),
     "a child's task": ("child", {"name": "w1"}, 0, lambda r: {"query": "play"},
                        "differs: root.w1, before its first turn: a sub-agent's task"),
+    "a child's inputs": ("child", {"name": "w1"}, 0, lambda r: {"inputs": {"n": 9}},
+                         "differs: root.w1, before its first turn: a sub-agent's inputs"),
+    "a child's model": ("child", {"name": "w1"}, 0, lambda r: {"model": "another"},
+                        "differs: root.w1, before its first turn: a sub-agent's model"),
+    "a child's schema": ("child", {"name": "w1"}, 0, lambda r: {"output_schema": '{"type": "null"}'},
+                         "differs: root.w1, before its first turn: a sub-agent's output schema"),
     "a child's name": ("node", {"agent": "root", "type": "supervising_output"}, 0,
                        lambda r: {"agents": ["root.w0", "root.w0"]},
                        "differs: root, turn 2, cell 2: which sub-agents were launched"),
@@ -107,6 +113,47 @@ def test_the_two_that_differ_are_shown(whole, tmp_path, run_rlmflow):
     kind, members, nth, change, _ = CHANGES["an answer"]
     told = replay(run_rlmflow, changed(whole, tmp_path, kind, nth, change, **members), code=1)
     assert "  - 16:noted\n  + 15:noted\n" in told
+
+
+OWN_STEPS = {
+    # name: (the node, change, flags, what the report says)
+    "what it said": (1, {"content": "Nothing ran."}, (), "differs: root, turn 1: the text of a step"),
+    "the kind of an error": (1, {"error": "exec"}, (), "differs: root, turn 1: the kind of an error"),
+    "the kind of a step": (1, {"type": "exec_output", "output": ""}, (), "differs: root, turn 1: another kind"
+                           " of step\n  - exec_output\n  + error_output\n"),
+    "an error that was none": (2, {"type": "error_output", "error": "exec"}, ("--execute",),
+                               "differs: root, turn 2, cell 1: how a cell ended\n"
+                               "  - error_output: exec\n  - 3\n  + exec_output\n  + 3\n"),
+    "another clock": (3, {"error": "exec_timeout"}, ("--execute",),
+                      "differs: root, turn 3, cell 2: how a cell ended\n  - error_output: exec_timeout\n"),
+}
+
+
+@FORGED
+@pytest.mark.parametrize("name", OWN_STEPS)
+def test_steps_that_the_engine_takes_itself_are_compared(go, tmp_path, run_rlmflow, name):
+    """A reply without code, a cell that printed, one that failed."""
+    nth, change, flags, said = OWN_STEPS[name]
+    run = go(mind({"go": [Text("Let me think."), "print(3)", "1 / 0", "done('1')"]}))
+    assert run.errors() == ["no_code", "exec"] and run.answer == "1", run.stderr
+    shown = [r.position for r in Journal(run.path).all("node", agent="root")
+             if r["type"] in ("exec_output", "error_output")]
+    copy = rewrite(run.path, tmp_path / "changed.rlm",
+                   lambda r: {**r.members, **change} if r.position == shown[nth - 1] else r.members)
+    assert said in replay(run_rlmflow, copy, *flags, code=1)
+
+
+@FORGED
+@pytest.mark.parametrize("change", [{"type": "TypeError"}, {"message": "no"}])
+def test_how_an_answer_was_refused_is_compared(go, tmp_path, run_rlmflow, change):
+    schema = tmp_path / "schema"
+    schema.write_text('{"type": "integer"}')
+    run = go(mind({"go": "try:\n    done('text')\nexcept ValueError:\n    done(1)"}), "--schema", schema)
+    assert run.answer == "1", run.stderr
+    place, = [r.position for r in Journal(run.path).all("call_finished") if r.get("error")]
+    copy = rewrite(run.path, tmp_path / "changed.rlm", lambda r: {
+        **r.members, **({"error": {**r["error"], **change}} if r.position == place else {})})
+    assert "differs: root, turn 1, cell 1: the answer to a host call" in replay(run_rlmflow, copy, code=1)
 
 
 @FORGED

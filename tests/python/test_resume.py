@@ -85,6 +85,16 @@ def test_a_run_is_replayed_without_its_client_and_tools(execute, runtime, tmp_pa
     assert report.diverged and not report.same and "messages" in report.what and report.agent_id == "root"
 
 
+def test_the_first_cell_that_printed_something_else_is_named(runtime, tmp_path):
+    client = Replies(block("done((await launch_subagents([{'query': 'work', 'name': 'a'}]))[0])"),
+                     block("print('same')"), block("import time\nprint(time.time_ns())"), block("done(1)"))
+    flow = rlmflow.Flow(client, runtime=runtime)
+    assert flow.run("q", journal=tmp_path / "run.rlm") == "1"
+    report = flow.replay(tmp_path / "run.rlm", execute=True)
+    assert not report.same and not report.diverged and report.outputs_differ == 1
+    assert (report.first_output_agent_id, report.first_output_cell) == ("root.a", 2)
+
+
 def test_gates_are_passed_in_a_replay_and_cannot_make_code_run(runtime, tmp_path):
     seen = []
 
