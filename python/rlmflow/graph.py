@@ -282,13 +282,20 @@ class Graph:
         """A tree at rest. Members that are missing are empty. ValueError: it describes none."""
         return cls._of(_engine.build(_lines(d)))
 
-    def save(self, path: Path) -> pathlib.Path:
-        """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/."""
+    def save(self, path: Path, *, metadata: Optional[dict] = None) -> pathlib.Path:
+        """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/. `metadata`, as
+        JSON can say it, goes to the end of graph.json's own."""
+        added = json.dumps(metadata or {})
         journal = self._journal()
         if journal is None:
             self._look.save(os.fspath(path))
         else:
             _warn(_engine.export(journal, os.fspath(path)))
+        if metadata:
+            manifest = pathlib.Path(path, "graph.json")
+            saved = json.loads(manifest.read_text(encoding="utf-8"))
+            saved["metadata"] = {**saved["metadata"], **json.loads(added)}
+            manifest.write_text(json.dumps(saved, indent=2), encoding="utf-8")
         return pathlib.Path(path)
 
     @classmethod

@@ -132,7 +132,9 @@ def test_batched_queries_are_bounded_and_in_order(runtime):
 def test_a_saved_tree_has_the_layout_that_is_known(runtime, tmp_path):
     client = Minds(child=[block("done('c')")], main=[launch({"query": "child", "name": "auth"}, then="done(r[0])")])
     graph, _ = run(client, runtime)
-    graph.save(tmp_path / "saved")
+    with pytest.raises(TypeError):
+        graph.save(tmp_path / "saved", metadata={"what": object()})
+    graph.save(tmp_path / "saved", metadata={"note": "ä", "tries": 3})
 
     def read(name):
         return json.loads((tmp_path / "saved" / name).read_text())
@@ -140,6 +142,7 @@ def test_a_saved_tree_has_the_layout_that_is_known(runtime, tmp_path):
     manifest = read("graph.json")
     assert (manifest["root_agent_id"], manifest["agents"]) == ("root", ["root", "root.auth"])
     assert manifest["graph_id"] == graph.graph_id and manifest["metadata"]["result"] == "c"
+    assert (manifest["metadata"]["note"], manifest["metadata"]["tries"]) == ("ä", 3) and manifest["metadata"]["saved_at"]
     assert read("agents/root/agent.json")["query"] == "main"
     assert read("agents/root/auth/agent.json")["parent_agent_id"] == "root"
     lines = (tmp_path / "saved/agents/root/auth/session.jsonl").read_text().splitlines()

@@ -139,18 +139,28 @@ def test_restoring_a_session_launches_and_buys_nothing_again(runtime, tmp_path):
     assert len(more.asked) == 1
 
 
-def test_a_flow_whose_run_was_stopped_runs_again(runtime):
+@pytest.mark.parametrize("how", ["cancelled", "terminated"])
+def test_a_flow_whose_run_was_ended_runs_again(how, runtime):
     async def main():
         class Slow(Replies):
             async def chat(self, messages):
                 if not self.replies:
+                    asked.set()
                     await asyncio.sleep(3600)
                 return self.replies.pop(0)
 
-        client = Slow()
+        client, asked = Slow(), asyncio.Event()
         flow = rlmflow.Flow(client, runtime=runtime)
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(flow.arun("main"), 0.3)
+        task = asyncio.ensure_future(flow.arun("main"))
+        await asked.wait()
+        if how == "cancelled":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            flow.terminate(["root"])
+            with pytest.raises(rlmflow.RunEnded, match="terminated"):
+                await task
         client.replies.append(block("done('second')"))
         return await flow.arun("main")
 
