@@ -217,7 +217,7 @@ def test_one_block_runs_whatever_stands_before_and_behind_it(runtime):
     reply = 'First:\n```json\n{"a": 1}\n```\nthen\n' + block("x = 1") + "\nand\n" + block("x = 2")
     client = Replies(reply, block("done(x)"))
     assert run(client, runtime)[1] == "1"
-    assert "more" in client.asked[1][-1]["content"] or "ignored" in client.asked[1][-1]["content"]
+    assert "Only the first code block of a reply runs: 1 more was ignored." in client.asked[1][-1]["content"]
 
 
 def test_messages_take_turns_and_none_is_empty(runtime):
