@@ -21,6 +21,7 @@ from .runtimes import *  # noqa: F401,F403
 from .schema import *  # noqa: F401,F403
 from .sessions import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
+from .watching import *  # noqa: F401,F403
 
 if _typing.TYPE_CHECKING:
     from ._file_tools import FILE_TOOLS  # noqa: F401

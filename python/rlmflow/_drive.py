@@ -16,6 +16,7 @@ from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
 from .values import PASSING, describe
+from .watching import Watcher
 
 HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
@@ -73,6 +74,7 @@ class Drive:
         self.clients, self.tools = clients, tools
         self.pool: Any = None
         self.stepper: Any = None
+        self.watcher: Optional[Watcher] = None
         self.attached = False  # somebody drives it
         self.is_stopping = False
         self.tasks: Dict[Any, asyncio.Task] = {}
@@ -91,6 +93,7 @@ class Drive:
         self.ended: asyncio.Future = self.loop.create_future()
         if self.pool is None:
             self.pool = Pool(self.flow.workers or 8)
+        self.watcher = Watcher(self.flow.watch, self) if self.flow.watch else None
         self.loop.add_reader(self.run.fileno(), self.take)
         self.attached, self.is_stopping = True, False
 
@@ -98,6 +101,9 @@ class Drive:
         if not self.loop.is_closed():
             self.loop.remove_reader(self.run.fileno())
         self.attached = False
+        if self.watcher is not None:
+            self.watcher.close()
+            self.watcher = None  # it keeps this
 
     def ask(self, query: str, hooks: int) -> None:
         """The run has ended and goes on with another query, driven by the running loop."""
@@ -256,6 +262,8 @@ class Drive:
         event = event_from_dict(json.loads(line), self.root)
         if event.node is not None and event.node.terminal and event.agent_id in self.turns:
             self.observe(self.turns[event.agent_id], event.node)
+        if self.watcher is not None:
+            self.watcher.event(event)
         if self.stepper is not None:
             self.stepper.watch(event, self)
 

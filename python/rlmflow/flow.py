@@ -24,6 +24,7 @@ from .schema import Schema, StructuredOutputParser, json_schema_for
 from .streaming import Stepper, Until, check_until
 from .tools import Tool
 from .values import to_json
+from .watching import Watch
 
 __all__ = ["Flow", "RunEnded"]
 
@@ -55,7 +56,9 @@ class Flow:
     `runtime`: where agents' code runs. Without one it is `SubprocessRuntime()`, with a warning.
 
     `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
-    agents always have `llm_query`."""
+    agents always have `llm_query`. `watch`: True shows each run's tree of agents as it grows (on a terminal or in a
+    notebook live, else as lines on stderr); a function of (event, graph), or a `StreamConsumer`, is told of each
+    change. One that raises is told nothing more, with a warning."""
 
     output_parser = StructuredOutputParser()
 
@@ -67,7 +70,7 @@ class Flow:
                  max_agents: int = 1000, llm_request_timeout: Optional[float] = None,
                  system_prompt: Optional[str] = None, prompt_builder: Optional[PromptBuilder] = None,
                  tools: Optional[list] = None, runtime: Optional[Runtime] = None,
-                 llm_clients: Optional[Dict[str, Any]] = None, use_llm_query: bool = True):
+                 llm_clients: Optional[Dict[str, Any]] = None, use_llm_query: bool = True, watch: Watch = None):
         self.llm = llm
         self.llm_clients = dict(llm_clients or {})
         self.max_depth, self.max_iters, self.child_max_iters = max_depth, max_iters, child_max_iters
@@ -79,6 +82,7 @@ class Flow:
         self.llm_request_timeout = llm_request_timeout
         self.system_prompt, self.prompt_builder = system_prompt, prompt_builder
         self.runtime = runtime if runtime is not None else _default_runtime()
+        self.watch = watch
         self.runs: Dict[str, Drive] = {}  # by graph id, those that go on
         self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()
         self.tools: Dict[str, Tool] = {}
@@ -331,6 +335,8 @@ class Flow:
             hooks |= HOOK_EXEC_TURN | HOOK_NEXT_STEP | HOOK_EVENTS
         if self._is_overridden("messages") or self._makes_system_prompt():
             hooks |= HOOK_MESSAGES
+        if self.watch:
+            hooks |= HOOK_EVENTS
         return hooks
 
     def _new_run(self, hooks: int = 0) -> tuple:

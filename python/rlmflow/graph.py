@@ -151,6 +151,12 @@ class Graph:
     def __str__(self) -> str:
         return self._look.tree().rstrip("\n")
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from .watching import as_html
+
+        return as_html(str(self))
+
     def __repr__(self) -> str:
         state = self._look.state()
         return f"<Graph {self.agent_id} of {self.graph_id}: {state['nodes']} nodes, {state['children']} children>"

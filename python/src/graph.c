@@ -172,6 +172,37 @@ static PyObject *graph_tree(PyObject *object, PyObject *none)
     return result;
 }
 
+/* event_line(is_child, seq, width): what a node that has come says, or that the agent was launched */
+static PyObject *graph_event_line(PyObject *object, PyObject *args)
+{
+    int is_child, width;
+    Py_ssize_t seq;
+    struct rlm_view_options o = RLM_VIEW_OPTIONS_INIT;
+    if (!PyArg_ParseTuple(args, "pni", &is_child, &seq, &width)) {
+        return NULL;
+    }
+    rlm_graph *g = graph_enter(object);
+    if (!g) {
+        return NULL;
+    }
+    struct rlm_event event = {
+        .type = is_child ? RLM_EVENT_ADD_CHILD : RLM_EVENT_APPEND_NODE,
+        .graph = g,
+        .node = is_child ? NULL : rlm_graph_node(g, (size_t)seq),
+    };
+    o.width = width;
+    bool is_there = is_child || event.node;
+    char *line = is_there ? rlm_view_event(&event, &o) : NULL;
+    engine_leave_unchanged();
+    if (!is_there) {
+        PyErr_SetString(PyExc_IndexError, "there is no such node");
+        return NULL;
+    }
+    PyObject *result = line ? text_to_python(line, strlen(line)) : PyErr_NoMemory();
+    free(line);
+    return result;
+}
+
 /* What makes the agent, as a line of JSON. */
 static PyObject *graph_line(PyObject *object, PyObject *none)
 {
@@ -216,6 +247,8 @@ static PyMethodDef methods[] = {
     {"agent", graph_agent, METH_O, "agent(id): anywhere in the tree, or None."},
     {"tree", graph_tree, METH_NOARGS, "The tree as text."},
     {"line", graph_line, METH_NOARGS, "The event that makes the agent, as JSON."},
+    {"event_line", graph_event_line, METH_VARARGS,
+     "event_line(is_child, seq, width): a node that has come, or the agent's launch, as a line."},
     {"html", graph_html, METH_VARARGS, "html(journal or None): the whole tree as a page."},
     {"save", graph_save, METH_VARARGS, "save(path): the whole tree as a directory."},
     {"fork", graph_fork, METH_VARARGS, "fork(node_id or None): a copy, with this node the last."},

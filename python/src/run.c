@@ -365,6 +365,29 @@ static PyObject *run_graph(PyObject *object, PyObject *none)
     return graph_new(object, root, "root");
 }
 
+/* tree(width, max_lines, color): with what each agent is doing now; None: there is no graph yet */
+static PyObject *run_tree(PyObject *object, PyObject *args)
+{
+    struct run_object *self = (struct run_object *)object;
+    struct rlm_view_options o = RLM_VIEW_OPTIONS_INIT;
+    int color;
+    if (!PyArg_ParseTuple(args, "iip", &o.width, &o.max_lines, &color) || check_begun(self) < 0) {
+        return NULL;
+    }
+    o.color = color;
+    o.run = self->run;
+    engine_enter();
+    rlm_graph *root = rlm_run_graph(self->run);
+    char *text = root ? rlm_view_tree(root, &o) : NULL;
+    engine_leave_unchanged();
+    if (!root) {
+        Py_RETURN_NONE;
+    }
+    PyObject *result = text ? text_to_python(text, strlen(text)) : PyErr_NoMemory();
+    free(text);
+    return result;
+}
+
 static PyObject *run_prompt_section(PyObject *object, PyObject *args)
 {
     struct run_object *self = (struct run_object *)object;
@@ -395,6 +418,7 @@ static PyMethodDef methods[] = {
     {"is_held", run_is_held, METH_NOARGS, "Every unfinished agent waits for a gate."},
     {"append", run_append, METH_VARARGS,
      "append(agent_id, node): at a gate of exec_turn or next_step; the node's JSON text."},
+    {"tree", run_tree, METH_VARARGS, "tree(width, max_lines, color): what each agent is doing."},
     {"prompt_section", run_prompt_section, METH_VARARGS,
      "prompt_section(section, depth): a part of the engine's own system prompt."},
     {"open_inner", run_open_inner, METH_VARARGS,
