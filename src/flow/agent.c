@@ -163,6 +163,12 @@ void rlm_agent_drop(struct rlm_agent *agent)
     rlm_agent_release_slot(agent);
 }
 
+rlm_str rlm_agent_ended_because(const char *reason)
+{
+    return strcmp(reason, "time") == 0 ? RLM_STR("max_time passed")
+                                       : RLM_STR("the agent that launched it went on without it");
+}
+
 /* Children that no open call knows: of a cell that the run's interruption cut off. */
 static void finish_children(struct rlm_agent *agent, const char *reason)
 {
@@ -171,7 +177,7 @@ static void finish_children(struct rlm_agent *agent, const char *reason)
             rlm_map_get(&agent->run->agents, rlm_str_of(agent->graph->children.items[i]->agent_id));
         if (child && !rlm_agent_finished(child)) {
             rlm_agent_finish(child, reason, RLM_STR(""), RLM_STR(""),
-                             RLM_STR("the agent that launched it went on without it"));
+                             rlm_agent_ended_because(reason));
         }
     }
 }
@@ -184,6 +190,9 @@ void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done)
     const char *below = rlm_str_is(done->reason, "time") ? "time" : "terminated";
     rlm_calls_cancel(agent, below);
     finish_children(agent, below);
+    if (agent->interrupted && !rlm_interrupted_close(agent)) {
+        return;
+    }
     agent->keeps_session = rlm_agent_may_keep_session(agent);
     rlm_agent_drop(agent);
     rlm_agent_set_state(agent, RLM_AGENT_FINISHED);

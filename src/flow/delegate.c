@@ -505,9 +505,7 @@ void rlm_launch_cancel(struct rlm_call *call, const char *reason)
         if (child) {
             child->part = NULL;
             rlm_agent_finish(child, reason, RLM_STR(""), RLM_STR(""),
-                             strcmp(reason, "time") == 0
-                                 ? RLM_STR("max_time passed")
-                                 : RLM_STR("the agent that launched it went on without it"));
+                             rlm_agent_ended_because(reason));
         }
     }
     append_launch_node(call, RLM_RESUME_ACTION);

@@ -61,6 +61,7 @@ struct rlm_past_call {
 
 /* Results that were handed over together, in this order. */
 struct rlm_past_delivery {
+    int64_t time_us;     /* 0: an older record does not say */
     size_t calls_before; /* how many calls the cell had made by then */
     struct rlm_past_call **calls;
     size_t n_calls;

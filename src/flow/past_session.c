@@ -210,6 +210,7 @@ static int call_delivered(struct rlm_past *past, const rlm_json *record, rlm_err
     if (!d || !(d->calls = rlm_arena_alloc(past->arena, (ids->count + 1) * sizeof *d->calls))) {
         return rlm_error_nomem(err);
     }
+    d->time_us = rlm_json_int(rlm_json_get(record, "t"), 0);
     d->calls_before = cell->calls.len;
     for (uint32_t i = 0; i < ids->count; i++) {
         struct rlm_past_call *call = find_call(past, record, rlm_json_at(ids, i));

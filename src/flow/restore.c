@@ -147,8 +147,11 @@ static void diverge(struct rlm_agent *agent, const char *why)
 static void patience_is_over(void *arg)
 {
     struct rlm_agent *agent = arg;
-    if (agent->restore && agent->restore->running) {
-        diverge(agent, "did not make a host call that it had made");
+    struct rlm_restore *restore = agent->restore;
+    if (restore && restore->running) {
+        bool has_all = restore->delivered == restore->cells.items[restore->at]->deliveries.len;
+        diverge(agent,
+                has_all ? "did not end, as it had" : "did not make a host call that it had made");
     }
 }
 
@@ -187,11 +190,27 @@ static void go_live(struct rlm_agent *agent)
 
 /* ---- running cells --------------------------------------------------------------------------- */
 
+/* How long the cell went on after the last that it was given. */
+static uint64_t went_on_ms(const struct rlm_agent *agent, const struct rlm_past_cell *cell)
+{
+    const rlm_graph *g = agent->graph;
+    int64_t since_us = 0;
+    if (cell->deliveries.len) {
+        since_us = cell->deliveries.items[cell->deliveries.len - 1].time_us;
+    }
+    if (!since_us && cell->action < g->nodes.len) {
+        since_us = g->nodes.items[cell->action]->time_us;
+    }
+    int64_t took_us = cell->end && since_us ? cell->end->time_us - since_us : 0;
+    return took_us > 0 ? (uint64_t)took_us / 1000 : 0;
+}
+
 /* Hands over what was handed over next, when the calls are there. */
 static void deliver(struct rlm_agent *agent)
 {
     struct rlm_restore *restore = agent->restore;
     struct rlm_past_cell *cell = restore->cells.items[restore->at];
+    uint64_t timeout_ms = (uint64_t)agent->run->flow->limits.exec_timeout_ms;
     while (restore->delivered < cell->deliveries.len) {
         const struct rlm_past_delivery *d = &cell->deliveries.items[restore->delivered];
         struct rlm_call_result *results = rlm_calloc(d->n_calls + 1, sizeof *results);
@@ -202,7 +221,7 @@ static void deliver(struct rlm_agent *agent)
         }
         if (!all) {
             free(results);
-            rlm_timer_set(restore->patience, (uint64_t)agent->run->flow->limits.exec_timeout_ms);
+            rlm_timer_set(restore->patience, timeout_ms);
             return;
         }
         for (size_t i = 0; i < d->n_calls; i++) {
@@ -217,7 +236,8 @@ static void deliver(struct rlm_agent *agent)
             return;
         }
     }
-    rlm_timer_stop(restore->patience);
+    /* No clock of the session's runs while a call is open that was never answered. */
+    rlm_timer_set(restore->patience, timeout_ms + went_on_ms(agent, cell));
     if (restore->answered) {
         rlm_session_unwind(agent->session);
     }

@@ -7,6 +7,10 @@
  * delivered is delivered again, the rest of it is live, and a call that had been made and not
  * answered is taken up again.
  *
+ * No clock of the session runs while a host call is open, and none of these is performed. So what a cell
+ * does not do in time ends the restore as well: a call that it had made, within exec_timeout; its end, within
+ * that and the time that it took then.
+ *
  * A cell that prints something else is told to the model. One that makes other calls ends the
  * restore: the session is made anew without that cell and those behind it, and the model is told
  * what is gone.
@@ -59,3 +63,5 @@ void rlm_restore_put_gone(struct rlm_past_cell *const *cells,
                           rlm_error **err);
 /* A cell that was in flight and does not run again: when its children have ended, its observation. */
 void rlm_interrupted_step(struct rlm_agent *agent);
+/* Launches of that cell that stand open in the graph get their resume_action. False: the run has failed. */
+bool rlm_interrupted_close(struct rlm_agent *agent);

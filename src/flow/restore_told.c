@@ -142,11 +142,10 @@ static int recover(struct rlm_agent *agent,
     return r;
 }
 
-/* Launches that stand open in the graph get their resume_action. */
-static bool close_launches(struct rlm_agent *agent, const struct rlm_past_cell *cell)
+bool rlm_interrupted_close(struct rlm_agent *agent)
 {
     const rlm_graph *g = agent->graph;
-    for (size_t i = cell->action; i < g->nodes.len; i++) {
+    for (size_t i = agent->interrupted->action; i < g->nodes.len; i++) {
         const struct rlm_node *node = g->nodes.items[i];
         bool open = node->type == RLM_SUPERVISING_OUTPUT;
         for (size_t k = i + 1; open && k < g->nodes.len; k++) {
@@ -199,7 +198,7 @@ static void observe_interrupted(struct rlm_agent *agent)
         .content = rlm_buf_str(&text),
         .error = RLM_STR("interrupted"),
     };
-    if (close_launches(agent, cell) && rlm_agent_append(agent, &node)) {
+    if (rlm_interrupted_close(agent) && rlm_agent_append(agent, &node)) {
         agent->interrupted = NULL;
         cell->broken = true;
         rlm_agent_set_state(agent, RLM_AGENT_READY);
@@ -213,6 +212,7 @@ void rlm_interrupted_step(struct rlm_agent *agent)
         const rlm_graph *g = agent->graph->children.items[i];
         const struct rlm_agent *child = rlm_map_get(&agent->run->agents, rlm_str_of(g->agent_id));
         if (child && !rlm_agent_finished(child) && is_of_cell(g, agent->interrupted)) {
+            rlm_agent_release_slot(agent); /* they may need it */
             rlm_agent_set_state(agent, RLM_AGENT_WAITING);
             return;
         }

@@ -250,6 +250,8 @@ void rlm_agent_finish(
     struct rlm_agent *agent, const char *reason, rlm_str result, rlm_str output, rlm_str content);
 /* The same with a done_output that holds all of this. */
 void rlm_agent_finish_with(struct rlm_agent *agent, const struct rlm_node *done);
+/* What is said of one that ends for this reason with the agent above it. */
+rlm_str rlm_agent_ended_because(const char *reason);
 /* Ends it as "failed". */
 void rlm_agent_fail(struct rlm_agent *agent, rlm_str message);
 /* With the answer that done() was given; `output`: what the cell had printed. */

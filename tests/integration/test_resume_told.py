@@ -1,6 +1,7 @@
 """What the model is told, word by word, of a session that ended before its agent did."""
 
 import os
+import shutil
 import time
 
 import pytest
@@ -188,6 +189,20 @@ def test_a_restored_cell_that_does_something_else_is_left_out_and_told(go, resum
     assert len(server.requests) == 1  # the last turn: nothing was asked in the restore
 
 
+@pytest.mark.replayed("recorded", "its cells look at a file that comes later")
+def test_a_restored_cell_that_waits_for_what_was_never_answered_is_left_out_and_told(go, resume, tmp_path):
+    marker = tmp_path / "marker"
+    rules = mind({"go": [f"import asyncio, os\nx = 5\ndef there(): return os.path.exists({str(marker)!r})",
+                         "y = asyncio.create_task(llm_query('a'))\nawait asyncio.wait([y], timeout=0.2)\n"
+                         "if there(): await y", "print(x, 'y' in globals())", "done(str(x))"]},
+                 query=lambda request: {"reply": "", "gate": "never"})
+    copy = cut_after(go(rules), tmp_path, "node", 2, type="llm_output")
+    marker.touch()
+    run = resume(copy, rules, "--restore", "replay", "--exec-timeout", "2s", "--max-time", "60s")
+    assert run.answer == "5", run.stderr
+    assert run.seen()[2] == "5 False\n[" + DIVERGED.format("did not end, as it had") + "]"
+
+
 def test_a_call_that_was_too_large_is_refused_again(go, resume, tmp_path):
     """It stands in the journal without its arguments."""
     rules = mind({"go": ["x = 5", "try:\n    await llm_query_batched(['y' * 1000] * 20_000)\n"
@@ -212,6 +227,23 @@ def test_a_cell_in_flight_that_does_something_else_is_interrupted(go, resume, tm
     assert run.errors() == ["interrupted"]
     assert run.seen()[1] == NOT_RUN_AGAIN + " " + DIVERGED.format("did not make a host call that it had made").replace(
         " These variables are gone: y.", "")
+
+
+@pytest.mark.replayed("recorded", "its cells look at a file that comes later")
+def test_an_agent_that_waits_for_what_its_lost_cell_launched_takes_no_place(go, resume, tmp_path):
+    """There is one, and the child needs it."""
+    marker = tmp_path / "marker"
+    rules = mind({"go": [f"import os\nawait llm_query('x' if os.path.exists({str(marker)!r}) else 'y')\n"
+                         "r = await launch_subagents([{'query': 'work', 'name': 'a'}])\ndone(r[0])",
+                         "done(RECOVERED['a'] + '!')"], "work": ["done('A')"]})
+    copy = cut_after(go(rules), tmp_path, "node", agent="root.a", type="user_query")
+    marker.touch()
+    late = resume(shutil.copytree(copy, tmp_path / "late.rlm"), mind({"work": {"reply": "", "gate": "never"}}),
+                  "--restore", "replay", "--exec-timeout", "1s", "--max-live", "1", "--max-time", "5s")
+    assert late.nodes("root.a", "done_output")[0]["content"] == "max_time passed", late.stderr
+    run = resume(copy, rules, "--restore", "replay", "--exec-timeout", "2s", "--max-live", "1",
+                 "--max-time", "60s")
+    assert run.answer == "A!", run.stderr
 
 
 @pytest.mark.replayed("recorded", "its cells count how often they ran")
