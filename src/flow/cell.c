@@ -166,9 +166,8 @@ static void session_ready(void *arg, rlm_str ready_json)
     }
     if (agent->restore) {
         rlm_restore_ready(agent);
-    } else {
-        rlm_run_schedule(agent);
     }
+    rlm_run_schedule(agent); /* its model can be asked meanwhile */
 }
 
 static void session_suspended(void *arg, const struct rlm_host_call *calls, size_t n_calls)
@@ -347,7 +346,7 @@ void rlm_agent_prepare(struct rlm_agent *agent)
 bool rlm_agent_awaits_session(struct rlm_agent *agent)
 {
     const rlm_flow *flow = agent->run->flow;
-    if (flow->runtime_works || agent->restore || !rlm_runtime_opens_soon(flow->runtime)) {
+    if (flow->runtime_works || !rlm_runtime_opens_soon(flow->runtime)) {
         return false;
     }
     if (!agent->session) {

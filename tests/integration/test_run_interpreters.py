@@ -51,13 +51,29 @@ NO_PYTHON = {
 }
 
 
-@pytest.mark.parametrize("what", NO_PYTHON)
-def test_a_program_that_is_no_python_is_found_before_a_model_call(go, server, tmp_path, what):
-    does, said = NO_PYTHON[what]
+def program_that(does, tmp_path):
     python = tmp_path / "python"
     python.write_text(f"#!/bin/sh\n{does}\n")
     python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize("what", NO_PYTHON)
+def test_a_program_that_is_no_python_is_found_before_a_model_call(go, server, tmp_path, what):
+    does, said = NO_PYTHON[what]
+    python = program_that(does, tmp_path)
     run = go(mind({"go": "done(1)"}), "--python", python)
     assert run.code == 1 and run.usage["calls"] == server.stats()["requests"] == 0, run.stderr
     said = r"no session opens \(the interpreter must be Python 3\.8 or newer\): " + said
     assert re.search(said, run.stderr), run.stderr
+
+
+@pytest.mark.parametrize("restore", ["replay", "fresh"])
+def test_it_is_found_before_a_resumed_run_pays_for_more(go, server, run_rlmflow, tmp_path, restore):
+    run = go(mind({"go": ["x = 1", "done(x)"]}), "--max-iters", "1")
+    assert run.ends == {"root": "max_iters"} and server.stats()["requests"] == 1, run.stderr
+    python = program_that("exit 0", tmp_path)
+    r = run_rlmflow("resume", run.path, "--max-iters", "2", "--restore", restore, "--python", python)
+    assert r.code == 1 and "no session opens" in r.stderr and server.stats()["requests"] == 1, r.stderr
+    r = run_rlmflow("resume", run.path, "--max-iters", "2", "--restore", restore, "--python", "python3")
+    assert (r.stdout == "1\n") == (restore == "replay") and server.stats()["requests"] >= 2, r.stderr
