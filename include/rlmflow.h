@@ -439,6 +439,9 @@ struct rlm_tool_options {
         .size = sizeof(struct rlm_tool_options) \
     }
 
+/* Whether a flow could take the tool, so that what is wrong with it is told where it is made: the errors of
+ * rlm_flow_add_tool, but for a name that another tool has. */
+RLM_API int rlm_tool_check(const struct rlm_tool_options *tool, rlm_error **err);
 /* Answers with a JSON value. What is no JSON becomes an error in the agent's code. */
 RLM_API void rlm_tool_call_return(rlm_tool_call *call, struct rlm_str value_json);
 /* Raises HostCallError with this message in the agent's code. */

@@ -90,11 +90,17 @@ class Flow:
             self.add_tool(fn)
 
     def add_tool(self, fn: Any, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by the agents of later runs. ValueError: it cannot go into sessions of the runtime
-        (see `tool`)."""
+        """Makes a function callable by the agents of later runs. ValueError: its name is taken by the engine, or it
+        cannot go into sessions of the runtime (see `tool`)."""
         made = Tool(fn, name)
+        made.check()
         self.runtime._source_of(made)
         self.tools[made.metadata.name] = made
+
+    def remove_tool(self, name: str) -> "Optional[Callable]":
+        """Takes a tool of this flow from later runs; the function, or None if there was none."""
+        tool = self.tools.pop(name, None)
+        return None if tool is None else tool.function
 
     # Runs.
 

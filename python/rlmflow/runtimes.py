@@ -24,8 +24,10 @@ class Runtime:
         self.tools: Dict[str, Tool] = {}
 
     def register_tool(self, fn: Callable, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by agents. ValueError: it cannot go into sessions (see `tool`)."""
+        """Makes a function callable by agents. ValueError: its name is taken by the engine, or it cannot go into
+        sessions (see `tool`)."""
         made = Tool(fn, name)
+        made.check()
         self._source_of(made)
         self.tools[made.metadata.name] = made
 

@@ -9,6 +9,8 @@ import os
 import typing
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from . import _engine
+
 __all__ = ["ToolMetadata", "get_tool_metadata", "tool"]
 
 _ATTRIBUTE = "__rlmflow_tool__"
@@ -89,15 +91,18 @@ def _first_paragraph(function: Any) -> str:
 
 # ---- parameters
 
-_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object",
-          type(None): "null", tuple: "array", set: "array", frozenset: "array"}
+_TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", type(None): "null",
+          tuple: "array", set: "array", frozenset: "array"}
 
 
 def _schema_of(annotation: Any) -> dict:
     """What the encoding of a value of this type is checked against, as plain JSON; {}: anything."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation is bytes:
-        return {"type": "object", "required": ["$bytes"], "description": "bytes"}
+        return {"type": "object", "required": ["$base64"], "description": "bytes"}
+    if annotation is dict or origin is dict:
+        more = {"additionalProperties": _schema_of(args[1])} if args else {}
+        return {"type": "object", "properties": {"$base64": False}, **more}
     if isinstance(annotation, type) and annotation in _TYPES:
         return {"type": _TYPES[annotation]}
     if annotation is None:
@@ -106,8 +111,6 @@ def _schema_of(annotation: Any) -> dict:
         return {"type": "array", "items": _schema_of(args[0])}
     if origin is tuple:
         return {"type": "array"}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _schema_of(args[1])}
     if origin is typing.Literal:
         return {"enum": list(args)}
     if origin is typing.Union or str(origin) == "<class 'types.UnionType'>":
@@ -204,13 +207,16 @@ class Tool:
         self.metadata = dataclasses.replace(marked, name=name) if name else marked
         self.signature = Signature(function)
         self.is_built_in = any(function is built_in for built_in in BUILT_IN)
-        if not self.metadata.name.isidentifier():
-            raise ValueError(f"{self.metadata.name!r} is no name for a tool: give it one by name=")
         if self.metadata.proxy:
             try:
                 self.parameters = self.signature.schema()
             except TypeError as e:
                 raise TypeError(f"{self.metadata.name} cannot be a tool of the host: {e}") from None
+
+    def check(self) -> None:
+        """ValueError for what no run would take."""
+        if not self.is_built_in:
+            _engine.check_tool(self.for_engine(None if self.metadata.proxy else ""))
 
     @functools.cached_property
     def source(self) -> str:

@@ -17,7 +17,10 @@ PASSING = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 def describe(error: BaseException) -> str:
     """An error in one line."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:
+        text = "<its str() failed>"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

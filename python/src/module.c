@@ -4,6 +4,7 @@
 #include "graph.h"
 #include "local.h"
 #include "objects.h"
+#include "run.h"
 #include "text.h"
 
 #include <stdlib.h>
@@ -88,6 +89,8 @@ static PyMethodDef methods[] = {
     {"check_json", check_json, METH_VARARGS,
      "check_json(schema, value or None): ValueError for a JSON text that is no schema, or that does "
      "not fit it."},
+    {"check_tool", run_check_tool, METH_O,
+     "check_tool(tool): ValueError for one that a Run would not take."},
     {"version", version, METH_NOARGS, "The version of the engine."},
     {"stop", stop, METH_NOARGS, "Ends the engine's thread, at the end of the process."},
     {"take_session", local_take_session, METH_VARARGS,

@@ -46,5 +46,7 @@ void run_on_tool(void *arg, rlm_tool_call *call, struct rlm_str arguments_json);
 struct rlm_flow_hooks run_hooks(struct run_object *self);
 extern const struct rlm_run_events run_events;
 
+/* check_tool(tool): ValueError for one that a run would not take. */
+PyObject *run_check_tool(PyObject *module, PyObject *item);
 int run_init(PyObject *object, PyObject *args, PyObject *kwargs);
 void run_dealloc(PyObject *object);

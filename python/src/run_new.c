@@ -81,22 +81,44 @@ take_model(struct run_object *self, PyObject *item, struct callee *callee, const
 
 /* A tool of the list: (name, description, signature, parameters, source, idempotent, is_async, max_calls,
  * timeout_ms, max_result_bytes); with a source of None it runs on the host. */
-static int add_tool(struct run_object *self, PyObject *item, struct callee *callee)
+static int take_tool(PyObject *item, struct rlm_tool_options *o)
 {
-    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
     int idempotent, is_async;
     long long max_calls, timeout_ms, max_result_bytes;
-    if (!PyArg_ParseTuple(item, "sszzzppLLL", &o.name, &o.description, &o.signature,
-                          &o.parameters_json, &o.source, &idempotent, &is_async, &max_calls,
+    if (!PyArg_ParseTuple(item, "sszzzppLLL", &o->name, &o->description, &o->signature,
+                          &o->parameters_json, &o->source, &idempotent, &is_async, &max_calls,
                           &timeout_ms, &max_result_bytes)) {
         return -1;
     }
-    o.run = o.source ? NULL : run_on_tool;
+    o->run = o->source ? NULL : run_on_tool;
+    o->idempotent = idempotent;
+    o->is_async = is_async;
+    o->encoded = true;
+    o->limits = (struct rlm_tool_limits){max_calls, timeout_ms, max_result_bytes};
+    return 0;
+}
+
+PyObject *run_check_tool(PyObject *module, PyObject *item)
+{
+    (void)module;
+    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+    rlm_error *err = NULL;
+    if (take_tool(item, &o) < 0) {
+        return NULL;
+    }
+    if (rlm_tool_check(&o, &err) < 0) {
+        return raise_error(err);
+    }
+    Py_RETURN_NONE;
+}
+
+static int add_tool(struct run_object *self, PyObject *item, struct callee *callee)
+{
+    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+    if (take_tool(item, &o) < 0) {
+        return -1;
+    }
     o.arg = callee;
-    o.idempotent = idempotent;
-    o.is_async = is_async;
-    o.encoded = true;
-    o.limits = (struct rlm_tool_limits){max_calls, timeout_ms, max_result_bytes};
     rlm_error *err = NULL;
     engine_enter();
     int r = rlm_flow_add_tool(self->flow, &o, &err);

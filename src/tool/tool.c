@@ -252,6 +252,14 @@ int rlm_tools_add(struct rlm_tools *t, const struct rlm_tool_options *options, r
     return 0;
 }
 
+int rlm_tool_check(const struct rlm_tool_options *tool, rlm_error **err)
+{
+    struct rlm_tools alone = {0};
+    int r = rlm_tools_add(&alone, tool, err);
+    rlm_tools_deinit(&alone);
+    return r;
+}
+
 void rlm_tools_deinit(struct rlm_tools *t)
 {
     for (size_t i = 0; i < t->list.len; i++) {

@@ -357,10 +357,15 @@ static rlm_str plain_key(rlm_arena *arena, const rlm_json *key)
 {
     rlm_auto_buf struct rlm_buf text = RLM_BUF(64 * 1024 * 1024);
     struct rlm_json_writer w = {.buf = &text};
-    if (key->type == RLM_JSON_STRING) {
+    if (key->type == RLM_JSON_STRING && !rlm_str_starts(key->text, "$")) {
         return key->text;
     }
-    rlm_json_put(&w, key);
+    if (key->type == RLM_JSON_STRING) {
+        rlm_buf_addc(&text, '$');
+        rlm_buf_add_str(&text, key->text);
+    } else {
+        rlm_json_put(&w, key);
+    }
     return text.status < 0 ? RLM_STR_NONE : rlm_arena_copy(arena, rlm_buf_str(&text));
 }
 
@@ -379,6 +384,17 @@ static int plain_dict(rlm_arena *arena, const rlm_json *pairs, rlm_json *ret)
         }
     }
     *ret = (rlm_json){.type = RLM_JSON_OBJECT, .count = pairs->count, .members = members};
+    return 0;
+}
+
+static int plain_bytes(rlm_arena *arena, const rlm_json *base64, rlm_json *ret)
+{
+    struct rlm_json_member *member = rlm_arena_alloc(arena, sizeof *member);
+    if (!member) {
+        return RLM_E_NOMEM;
+    }
+    *member = (struct rlm_json_member){RLM_STR("$base64"), *base64};
+    *ret = (rlm_json){.type = RLM_JSON_OBJECT, .count = 1, .members = member};
     return 0;
 }
 
@@ -427,6 +443,9 @@ int rlm_value_as_plain(rlm_arena *arena, const rlm_json *value, rlm_json *ret_pl
                                         : less ? RLM_STR("-1e999")
                                                : RLM_STR("1e999")};
         return 0;
+    }
+    if ((inside = rlm_json_get(value, "$bytes"))) {
+        return plain_bytes(arena, inside, ret_plain);
     }
     if (value->type == RLM_JSON_OBJECT) {
         return plain_object(arena, value, ret_plain);

@@ -36,6 +36,6 @@ void rlm_value_clip(struct rlm_buf *out, size_t start, size_t max_chars);
 
 /* What a value in the encoding of the session protocol would be in plain JSON, in the arena (it shares
  * texts with the value): tuples and sets are arrays, a dict is an object whose other keys stand as
- * JSON text, a float that is not finite is a huge number or, as nan, 0. Bytes stay as they are: objects
- * with the member "$bytes". RLM_E_NOMEM. */
+ * JSON text and those that begin with "$" have one more, a float that is not finite is a huge number or, as nan, 0. Bytes are
+ * objects with the one member "$base64". RLM_E_NOMEM. */
 int rlm_value_as_plain(rlm_arena *arena, const rlm_json *value, rlm_json *ret_plain);

@@ -228,7 +228,7 @@ def test_a_flow_refuses_before_it_runs_anything(runtime):
     with pytest.raises(ValueError, match="the tool method cannot go into a session"):
         rlmflow.Flow(client, runtime=runtime, tools=[Holder().method])
     assert client.asked == []
-    with pytest.raises(ValueError, match="'<lambda>' is no name for a tool"):
+    with pytest.raises(ValueError, match='"<lambda>" is no name for a tool'):
         runtime.register_tool(lambda: 1)
     with pytest.raises(ValueError, match="limit tools with proxy=True"):
         rlmflow.tool("limited", max_calls=2)

@@ -149,6 +149,21 @@ TEST(a_tool_runs_on_the_host_or_in_the_session)
     rlm_tools_deinit(&t);
 }
 
+TEST(a_tool_is_checked_before_a_flow_takes_it)
+{
+    struct rlm_tool_options o = RLM_TOOL_OPTIONS_INIT;
+    rlm_autoerr rlm_error *err = NULL;
+    o.name = "done", o.description = "D.", o.run = run_nothing;
+    CHECK_INT(rlm_tool_check(&o, &err), RLM_E_INVAL);
+    CHECK_TEXT(rlm_error_message(err),
+               "\"done\" is no name for a tool: the engine itself offers it");
+    o.name = "d", o.parameters_json = "{";
+    CHECK_INT(rlm_tool_check(&o, NULL), RLM_E_PARSE);
+    o.parameters_json = NULL;
+    CHECK_INT(rlm_tool_check(&o, NULL), 0);
+    CHECK_INT(rlm_tool_check(&o, NULL), 0);
+}
+
 TEST(tools_have_a_maximum)
 {
     struct rlm_tools t = {0};
