@@ -111,5 +111,10 @@ def encode_units(text, width):
     return text.encode(unit_codec(width), "strict" if width == 1 else "surrogatepass")
 
 
-def decode_units(data, width):
-    return data.decode(unit_codec(width), "strict" if width == 1 else "surrogatepass")
+def decode_file(fd, size, width):
+    """The text that a whole file holds, as an object of its own and without another copy."""
+    if not size:
+        return ""
+    from mmap import PROT_READ, mmap
+    with mmap(fd, size, prot=PROT_READ) as units:
+        return str(units, unit_codec(width), "strict" if width == 1 else "surrogatepass")

@@ -7,7 +7,7 @@ from _json import encode_basestring_ascii as quote
 from .errors import Failure
 from .descriptors import read_whole
 from .frames import BYTES, MAX_CHUNK, TEXT
-from .mapped_text import MappedText, decode_units
+from .mapped_text import MappedText, decode_file
 from .inputs import DirectoryInput
 
 MAX_VALUE = 1 << 30
@@ -23,6 +23,7 @@ class Values:
         self.channel = session.channel
         self.channel.on_blob = self.take_blob
         self.by_hash = {}
+        self.shared = None  # of sessions in one process: the blobs that one of them has read, by hash
         self.hashes = {}
         self.mapper = None
         self.why = None
@@ -52,9 +53,15 @@ class Values:
     # Blobs.
 
     def take_blob(self, about, data, fd):
-        value = self.blob_from_descriptor(about, fd) if fd >= 0 else data
-        if fd < 0 and about["type"] == "text":
-            value = data.decode("utf-8", "surrogatepass")
+        value = self.shared.get(about["id"]) if self.shared is not None and fd >= 0 else None
+        if value is not None:
+            os.close(fd)
+        elif fd >= 0:
+            value = self.blob_from_descriptor(about, fd)
+            if self.shared is not None:
+                self.shared[about["id"]] = value
+        else:
+            value = data.decode("utf-8", "surrogatepass") if about["type"] == "text" else data
         self.by_hash[about["id"]] = value
         self.hashes[id(value)] = about["id"]
 
@@ -66,7 +73,7 @@ class Values:
             size = chars * width
             if chars and os.fstat(fd).st_size == size and self.can_map():
                 return self.mapper.new(fd, chars, width, bool(about["ascii"]))
-            return decode_units(read_whole(fd, size), width)
+            return decode_file(fd, size, width)
         finally:
             os.close(fd)
 

@@ -134,7 +134,7 @@ def run_session(engaged: "Engaged", rfd: int, wfd: int, agent_id: str) -> None:
     """The whole life of a session, in this thread."""
     place = Place(agent_id)
     session = _worker.Session(rfd, wfd, place)
-    session.values.why = COPIED
+    session.values.why, session.values.shared = COPIED, engaged.blobs
     place.make_streams(session)
     place.monitor.add(session)
     CHANGES.hold()
@@ -210,6 +210,7 @@ class Engaged:
         self.working_directory = working_directory
         self.by_reference = by_reference
         self.sessions: Set[Any] = set()
+        self.blobs: Dict[str, Any] = {}  # big inputs, of which there is one object for all sessions
 
     def abandoned(self) -> List[str]:
         return [s.place.agent_id for s in tuple(self.sessions) if s.over]

@@ -7,11 +7,32 @@ PyObject *text_to_python(const char *ptr, size_t len)
     return PyUnicode_DecodeUTF8(ptr ? ptr : "", (Py_ssize_t)len, "surrogatepass");
 }
 
+/* Whether its UTF-8 stands in the object itself, whatever its size. */
+static bool is_ascii(PyObject *str)
+{
+    PyObject *answer = PyObject_CallMethod(str, "isascii", NULL);
+    bool yes = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return yes;
+}
+
 int text_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_keep)
 {
     if (!PyUnicode_Check(str)) {
         PyErr_Format(PyExc_TypeError, "a str is wanted here, not %R", (PyObject *)Py_TYPE(str));
         return -1;
+    }
+    if (is_ascii(str)) {
+        Py_ssize_t size;
+        const char *own = PyUnicode_AsUTF8AndSize(str, &size);
+        if (!own) {
+            return -1;
+        }
+        Py_INCREF(str);
+        *ret_text = (struct rlm_str){own, (size_t)size};
+        *ret_keep = str;
+        return 0;
     }
     PyObject *bytes = PyUnicode_AsEncodedString(str, "utf-8", "surrogatepass");
     char *ptr;

@@ -399,3 +399,16 @@ def test_nothing_is_left():
     import linecache
 
     assert not [name for name in linecache.cache if name.startswith("<cell ")]
+
+
+def test_a_big_input_is_one_object_for_all_sessions_of_a_run():
+    class Tree:
+        def chat(self, messages):
+            if "child" in messages[1]["content"]:
+                return block("done(f\"{id(INPUTS['t'])} {INPUTS['t'][-2:]}\")")
+            return block("r = await launch_subagents([{'query': 'child', 'inputs': {'t': INPUTS['t']}}] * 3)\n"
+                         "done(repr([f\"{id(INPUTS['t'])} {INPUTS['t'][-2:]}\", *r]))")
+
+    for text in ("a" * 100_000 + "xy", "ä" * 100_000 + "xy", "\U00010001" * 100_000 + "\ud800y"):
+        told = eval(rlmflow.Flow(Tree(), runtime=rlmflow.LocalRuntime()).run("q", inputs={"t": text}))
+        assert len(told) == 4 and len(set(told)) == 1 and told[0].endswith(text[-1])
