@@ -4,8 +4,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+import types
 import weakref
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, FrozenSet, Iterator, Optional, Tuple
 
 from .values import describe
 
@@ -32,8 +33,9 @@ class Asked:
         self.client = client
         self.chat = _chat_of(client)
         self.is_async = _is_async(self.chat)
-        self.takes_max_tokens = _takes(self.chat, "max_tokens")
-        self.options = {"timeout": timeout} if timeout is not None and _takes(self.chat, "timeout") else {}
+        taken = _names_of(self.chat)
+        self.takes_max_tokens = taken is None or "max_tokens" in taken
+        self.options = {"timeout": timeout} if timeout is not None and (taken is None or "timeout" in taken) else {}
         self.is_serial = False
         self.learn()
         self.one_at_a_time = self.is_serial or (is_capped and not self.takes_max_tokens)
@@ -107,12 +109,27 @@ def _is_async(function: Any) -> bool:
     return any(is_async(f) for is_async in asks for f in (function, getattr(function, "__call__", None)))
 
 
-def _takes(function: Any, name: str) -> bool:
+_names: "weakref.WeakKeyDictionary[Any, Optional[FrozenSet[str]]]" = weakref.WeakKeyDictionary()
+
+
+def _names_of(function: Any) -> "Optional[FrozenSet[str]]":
+    """What it may be given by name; None: anything."""
+    key = getattr(function, "__func__", function)
+    if not isinstance(key, types.FunctionType):
+        return _look_up_names(function)
+    if key not in _names:
+        _names[key] = _look_up_names(key)
+    return _names[key]
+
+
+def _look_up_names(function: Any) -> "Optional[FrozenSet[str]]":
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return False
-    return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
+        return frozenset()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
 
 
 # What `chat` returned.

@@ -181,7 +181,7 @@ class Drive:
         self.detach()
         for task in list(self.tasks.values()):
             task.cancel()
-        self.pool.shutdown()
+        self.pool.close()
         self.pool = self.stepper = None
 
     def is_settled(self) -> bool:
