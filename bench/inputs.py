@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+from processes import descendants, pss_kib
+
 build = pathlib.Path(sys.argv[1]).resolve()
 MIB = int(sys.argv[2]) if len(sys.argv) > 2 else 1024
 ROUNDS = 5
@@ -81,35 +83,6 @@ def first_cell(kind, line, mib, width):
           f"cp + sha256 of these {theirs:.2f} s, ratio {ours / theirs:.2f}", flush=True)
     for path in {source, wide}:
         path.unlink()
-
-
-def descendants(pid):
-    kids = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = open(f"/proc/{entry}/stat").read()
-            except OSError:
-                continue
-            kids.setdefault(int(stat[stat.rindex(")") + 2:].split()[1]), []).append(int(entry))
-    todo, seen = [pid], []
-    while todo:
-        for kid in kids.get(todo.pop(), []):
-            seen.append(kid)
-            todo.append(kid)
-    return seen
-
-
-def pss_kib(pids):
-    total = 0
-    for pid in pids:
-        try:
-            for line in open(f"/proc/{pid}/smaps_rollup"):
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1])
-        except OSError:
-            pass
-    return total
 
 
 def workers(pid):
