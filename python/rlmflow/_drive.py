@@ -257,6 +257,8 @@ class Drive:
         if task is not None:
             self.given_up.add(answer)
             task.cancel()
+        else:
+            self.pool.give_up(answer)
 
     def on_event(self, line: str) -> None:
         event = event_from_dict(json.loads(line), self.root)
@@ -294,7 +296,7 @@ class Drive:
         if asked.is_async:
             self.start_chat(answer, self.chat_async(answer, asked, messages, max_tokens))
         else:
-            self.pool.submit(answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
+            self.pool.submit(answer, answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
 
     def start_chat(self, answer: Any, coroutine: Any) -> None:
         self.start(answer, coroutine, lambda why: answer.fail(f"chat() {why}"))
@@ -316,7 +318,7 @@ class Drive:
             elif isinstance(reply, str):
                 answer.reply(reply, None, *asked.usage_of(reply))
             else:  # an iterator may block
-                self.pool.submit(answer_by, answer, lambda: (text_of(reply, answer), asked.usage_of(reply)))
+                self.pool.submit(answer, answer_by, answer, lambda: (text_of(reply, answer), asked.usage_of(reply)))
         except PASSING:
             raise
         except BaseException as e:

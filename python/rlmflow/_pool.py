@@ -4,9 +4,10 @@ from __future__ import annotations
 import collections
 import queue
 import threading
-from typing import Any, Callable, Deque
+from typing import Any, Callable, Deque, List
 
 IDLE_S = 1.0  # for which a thread waits for other work: to start one takes as long as a turn of an agent
+MOST_GIVEN_UP = 64  # threads that are replaced while they go on
 
 
 class _Threads:
@@ -48,21 +49,47 @@ class _Threads:
 _threads = _Threads()
 
 
+class _Work:
+    """A call that waits for a thread, or has one."""
+
+    def __init__(self, key: Any, function: Callable, args: tuple):
+        self.key, self.function, self.args = key, function, args
+
+
 class Pool:
-    """At most `size` threads at once, for sync clients and tools; what they run raises nothing."""
+    """At most `size` threads at once, for sync clients and tools; what they run raises nothing. One whose call is
+    given up does not count any more, and is gone when that returns."""
 
     def __init__(self, size: int):
         self.size = size
-        self._waiting: Deque[tuple] = collections.deque()
+        self._waiting: Deque[_Work] = collections.deque()
+        self._begun: List[_Work] = []
         self._lock = threading.Lock()
-        self._running = 0
+        self._running = self._given_up = 0
 
-    def submit(self, function: Callable, *args: Any) -> None:
+    def submit(self, key: Any, function: Callable, *args: Any) -> None:
+        """`key` names the call for `give_up`."""
         with self._lock:
-            self._waiting.append((function, args))
+            self._waiting.append(_Work(key, function, args))
             if self._running == self.size:
                 return
             self._running += 1
+        _threads.run(self._serve)
+
+    def give_up(self, key: Any) -> None:
+        """Nobody waits for the call any more: if it has not begun, it does not."""
+        with self._lock:
+            waiting = [work for work in self._waiting if work.key == key]
+            begun = [work for work in self._begun if work.key == key]
+            if waiting:
+                self._waiting.remove(waiting[0])
+            if not begun or self._given_up == MOST_GIVEN_UP:
+                return
+            self._begun.remove(begun[0])
+            self._given_up += 1
+            if not self._waiting:
+                self._running -= 1
+                return
         _threads.run(self._serve)
 
     def close(self) -> None:
@@ -76,6 +103,12 @@ class Pool:
                 if not self._waiting:
                     self._running -= 1
                     return
-                function, args = self._waiting.popleft()
-            function(*args)
-            del function, args
+                work = self._waiting.popleft()
+                self._begun.append(work)
+            work.function(*work.args)
+            with self._lock:
+                if work not in self._begun:  # given up: another thread has this one's place
+                    self._given_up -= 1
+                    return
+                self._begun.remove(work)
+            del work

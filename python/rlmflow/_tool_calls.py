@@ -22,7 +22,7 @@ class ToolCall:
         if self.tool.metadata.is_async:
             self.start(self.run_async())
         else:
-            self.drive.pool.submit(self.run)
+            self.drive.pool.submit(self.answer, self.run)
 
     def start(self, coroutine: Any) -> None:
         self.drive.start(self.answer, coroutine, lambda why: self.answer.fail(f"{self.tool.metadata.name}() {why}"))

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _engine
 
-__all__ = ["ToolMetadata", "get_tool_metadata", "tool"]
+__all__ = ["ToolMetadata", "format_tool_line", "get_tool_metadata", "tool"]
 
 _ATTRIBUTE = "__rlmflow_tool__"
 _DIRECTORY = "working_directory"  # a parameter that agents do not see
@@ -77,6 +77,15 @@ def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] 
 def get_tool_metadata(function: Any) -> Optional[ToolMetadata]:
     """What `@tool` said of a function or method; None without it."""
     return getattr(getattr(function, "__func__", function), _ATTRIBUTE, None)
+
+
+def format_tool_line(function: Any) -> str:
+    """The line by which models are shown a tool; "" for a function that `@tool` has not marked."""
+    marked = get_tool_metadata(function)
+    if marked is None:
+        return ""
+    awaits = "await " if marked.is_async else ""
+    return f"- `{awaits}{marked.name}{Signature(function).text()}`: {marked.description}"
 
 
 def _is_async(function: Any) -> bool:

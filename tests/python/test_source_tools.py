@@ -113,8 +113,10 @@ def test_the_model_is_shown_the_signature_and_what_the_tool_does(runtime):
     client = Replies(block("done(1)"))
     rlmflow.Flow(client, runtime=runtime, tools=[count_words, wait_a_little]).run("q")
     prompt = client.asked[0][0]["content"]
-    assert "- `count_words(text, *, root=..., near=0.5, more=...)`: Counts words." in prompt
-    assert "- `await wait(n)`: Waits." in prompt
+    counting = "- `count_words(text, *, root=..., near=0.5, more=...)`: Counts words."
+    assert f"\n{counting}\n- `await wait(n)`: Waits.\n" in prompt
+    lines = [rlmflow.format_tool_line(f) for f in (count_words, wait_a_little, total)]
+    assert "\n".join(lines[:2]) in prompt and lines[2] == ""
 
 
 # ---- what does not
@@ -232,6 +234,16 @@ def test_a_flow_refuses_before_it_runs_anything(runtime):
         runtime.register_tool(lambda: 1)
     with pytest.raises(ValueError, match="limit tools with proxy=True"):
         rlmflow.tool("limited", max_calls=2)
+
+
+def test_local_sessions_are_handed_anything_that_can_be_called():
+    runtime = rlmflow.LocalRuntime()
+    holder = Holder()
+    runtime.register_tool(Holder)
+    runtime.register_tool(holder.method, name="own")
+    runtime.register_tool(LOCK.locked, name="locked")
+    code = "done(repr([type(Holder().method()) is Holder, type(own()) is Holder, locked(), Holder.half(1)]))"
+    assert answer(code, runtime=runtime) == "[True, True, False, 0.5]"
 
 
 # ---- tracebacks

@@ -9,6 +9,7 @@ from typing import Dict, List, Literal, Optional, Union
 
 import pytest
 import rlmflow
+from rlmflow._pool import Pool
 from test_flow import Replies, block
 
 
@@ -308,6 +309,51 @@ def test_a_call_has_a_time_limit_and_the_run_goes_on(anywhere):
     assert told == ["HostCallError: the tool hang did not answer within 0.1 s",
                     "HostCallError: the tool hang_later did not answer within 0.1 s"]
     assert ended == [1]
+
+
+def test_tools_that_never_return_leave_threads_for_others(runtime):
+    release, begun = threading.Event(), []
+
+    @rlmflow.tool("hangs", proxy=True, timeout=0.1)
+    def hang(n):
+        begun.append(n)
+        if not release.wait(60):
+            begun.append("was waited for")
+
+    @rlmflow.tool("is quick", proxy=True)
+    def quick():
+        return "quick"
+
+    first = """
+    import threading
+    def call(n):
+        try:
+            hang(n)
+        except HostCallError:
+            pass
+    threads = [threading.Thread(target=call, args=[n]) for n in range(3)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    """
+    client = Replies(block(dedent(first)), block("done(quick())"))
+    try:
+        assert rlmflow.Flow(client, runtime=runtime, tools=[hang, quick], workers=1).run("q") == "quick"
+    finally:
+        release.set()
+    assert begun and set(begun) <= {0, 1, 2}
+
+
+def test_a_call_that_is_given_up_before_it_has_a_thread_does_not_begin():
+    pool, begun, release = Pool(1), [], threading.Event()
+    pool.submit("first", release.wait, 60)
+    pool.submit("second", begun.append, "second")
+    pool.submit("third", begun.append, "third")
+    done = threading.Event()
+    pool.submit("last", done.set)
+    pool.give_up("second")
+    pool.give_up("first")
+    assert done.wait(60) and begun == ["third"]
+    release.set()
 
 
 def test_a_result_has_a_largest_size(anywhere):
