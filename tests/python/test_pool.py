@@ -25,7 +25,7 @@ def test_no_more_than_its_size_run_at_once_and_all_are_run():
         done.put(number)
 
     for number in range(50):
-        pool.submit(work, number)
+        pool.submit(None, work, number)
     for _ in range(50):
         gate.release()
     assert sorted(done.get(timeout=SECONDS) for _ in range(50)) == list(range(50)) and most <= 3
@@ -52,10 +52,10 @@ def test_a_thread_serves_one_run_after_the_other_and_ends_when_there_are_none():
 def test_one_that_never_returns_holds_its_own_pool_alone():
     stuck, release, done = threading.Event(), threading.Event(), queue.Queue()
     full, other = Pool(1), Pool(1)
-    full.submit(lambda: stuck.set() or release.wait())
+    full.submit(None, lambda: stuck.set() or release.wait())
     assert stuck.wait(SECONDS)
-    full.submit(done.put, "after")
-    other.submit(done.put, "beside")
+    full.submit(None, done.put, "after")
+    other.submit(None, done.put, "beside")
     assert done.get(timeout=SECONDS) == "beside"
     release.set()
     assert done.get(timeout=SECONDS) == "after"
@@ -64,11 +64,11 @@ def test_one_that_never_returns_holds_its_own_pool_alone():
 def test_what_has_not_begun_when_a_pool_is_closed_is_not_begun():
     stuck, release, done = threading.Event(), threading.Event(), queue.Queue()
     pool = Pool(1)
-    pool.submit(lambda: stuck.set() or release.wait())
+    pool.submit(None, lambda: stuck.set() or release.wait())
     assert stuck.wait(SECONDS)
-    pool.submit(done.put, "never")
+    pool.submit(None, done.put, "never")
     pool.close()
-    pool.submit(done.put, "later")
+    pool.submit(None, done.put, "later")
     release.set()
     assert done.get(timeout=SECONDS) == "later" and done.empty()
 
@@ -77,5 +77,18 @@ def test_work_that_comes_as_a_thread_gives_up_waiting_is_done(monkeypatch):
     monkeypatch.setattr("rlmflow._pool.IDLE_S", 0.0005)
     pool, done = Pool(4), queue.Queue()
     for number in range(2000):
-        pool.submit(done.put, number)
+        pool.submit(None, done.put, number)
         assert done.get(timeout=SECONDS) == number
+
+
+def test_a_call_that_is_given_up_before_it_has_a_thread_does_not_begin():
+    pool, begun, release = Pool(1), [], threading.Event()
+    pool.submit("first", release.wait, SECONDS)
+    pool.submit("second", begun.append, "second")
+    pool.submit("third", begun.append, "third")
+    done = threading.Event()
+    pool.submit("last", done.set)
+    pool.give_up("second")
+    pool.give_up("first")
+    assert done.wait(SECONDS) and begun == ["third"]
+    release.set()

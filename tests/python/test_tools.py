@@ -9,7 +9,6 @@ from typing import Dict, List, Literal, Optional, Union
 
 import pytest
 import rlmflow
-from rlmflow._pool import Pool
 from test_flow import Replies, block
 
 
@@ -341,19 +340,6 @@ def test_tools_that_never_return_leave_threads_for_others(runtime):
     finally:
         release.set()
     assert begun and set(begun) <= {0, 1, 2}
-
-
-def test_a_call_that_is_given_up_before_it_has_a_thread_does_not_begin():
-    pool, begun, release = Pool(1), [], threading.Event()
-    pool.submit("first", release.wait, 60)
-    pool.submit("second", begun.append, "second")
-    pool.submit("third", begun.append, "third")
-    done = threading.Event()
-    pool.submit("last", done.set)
-    pool.give_up("second")
-    pool.give_up("first")
-    assert done.wait(60) and begun == ["third"]
-    release.set()
 
 
 def test_a_result_has_a_largest_size(anywhere):
