@@ -11,11 +11,14 @@ import warnings
 from typing import Any, Callable, Dict, List, Optional, Set
 
 from .sessions import Backend, CallResult, Finished, HostCall, SessionDied, Suspended, waiting
-from .values import PASSING, describe
+from .values import describe
 
 OPEN, START, RESUME, CLOSE, INNER = range(5)
 READY, FINISHED, SUSPENDED, DIED = range(4)  # outcomes of the inner session
 CLOSE_S = 10
+
+# What a hook raises to those who run it; all else is an answer of its own.
+PASSING = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 def in_thread(function: Callable, *args: Any) -> "asyncio.Future":
@@ -244,10 +247,3 @@ def open_inner(runtime: Any, graph: Any) -> Inner:
     if session is None:
         raise RuntimeError("open opens the session of an agent whose run asks for it")
     return session.open_inner(runtime)
-
-
-def custom_of(runtime: Any, base: Any) -> Optional[tuple]:
-    """Name and effects of a runtime whose class overrides `open`, else None."""
-    if type(runtime).open is base.open:
-        return None
-    return type(runtime).__name__, getattr(runtime, "effects", "outside")

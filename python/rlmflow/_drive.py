@@ -9,16 +9,14 @@ from typing import Any, Callable, Dict, Optional, Set
 
 from . import _engine
 from ._asking import describe_failure, is_async_reply, text_of, text_of_async
-from ._backends import Backends
+from ._backends import PASSING, Backends
 from ._pool import Pool
 from ._tool_calls import ToolCall
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import PASSING, describe
+from .values import describe
 from .watching import Watcher
-
-HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
 TURNS_END_S = 10
 BLAME_S = 0.05  # in which whoever drives the run hears of a cancellation that has come to a hook first

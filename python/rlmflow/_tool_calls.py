@@ -6,7 +6,8 @@ import os
 import re
 from typing import Any, Optional
 
-from .values import PASSING, describe, from_json, to_json
+from ._backends import PASSING
+from .values import describe, from_json, to_json
 
 _PATH = re.compile(r"(?<![\w.~-])(?:/[^/\s'\"`<>:;,|()\[\]{}]+)+")
 

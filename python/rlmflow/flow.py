@@ -6,12 +6,10 @@ import json
 import os
 import warnings
 import weakref
-from typing import Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, List, Optional, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, List, Optional, Union
 
-from . import _engine, _running
+from . import _engine
 from ._asking import Asked, is_client
-from ._backends import custom_of
-from ._drive import Drive, HOOK_EVENTS, HOOK_EXEC_TURN, HOOK_MESSAGES, HOOK_NEXT_STEP
 from .clients import UNKNOWN_PRICE, _EngineClient
 from .events import Event
 from .graph import Graph
@@ -26,11 +24,15 @@ from .tools import Tool
 from .values import to_json
 from .watching import Watch
 
+if TYPE_CHECKING:
+    from ._drive import Drive  # with asyncio, which is most of what an import would take
+
 __all__ = ["Flow", "RunEnded"]
 
 Path = Union[str, "os.PathLike[str]"]
 _TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
 _RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
+HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
 
 
 class RunEnded(Exception):
@@ -264,6 +266,8 @@ class Flow:
         return drive
 
     def _begin(self, start: Callable, hooks: int = 0, graph: Optional[Graph] = None) -> Drive:
+        from ._drive import Drive
+
         run, clients, tools = self._new_run(hooks)
         drive = Drive(self, run, clients=clients, tools=tools, graph=graph)
         try:
@@ -361,7 +365,7 @@ class Flow:
                            getattr(client, "price", None) or UNKNOWN_PRICE, not engine and asked.one_at_a_time))
             clients.append(asked)
         tools = [t for t in {**self.runtime.tools, **self.tools}.values() if not t.is_built_in]
-        custom = custom_of(self.runtime, Runtime)
+        custom = self.runtime._as_custom()
         run = _engine.Run(models=models, tools=[t.for_engine(self.runtime._source_of(t)) for t in tools],
                           limits=self._limits(),
                           runtime=None if custom else self.runtime._engine_runtime(tools),
@@ -384,6 +388,8 @@ class Flow:
 
 
 def _run(coroutine: Coroutine) -> Any:
+    from . import _running
+
     try:
         return _running.run(coroutine)
     except RunEnded as e:

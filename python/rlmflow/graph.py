@@ -4,7 +4,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import pathlib
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Union
 
@@ -14,6 +13,8 @@ from .schema import Schema, json_schema_for
 from .values import from_json
 
 if TYPE_CHECKING:
+    import pathlib
+
     from ._drive import Drive
     from .events import Event
 
@@ -291,6 +292,8 @@ class Graph:
     def save(self, path: Path, *, metadata: Optional[dict] = None) -> pathlib.Path:
         """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/. `metadata`, as
         JSON can say it, goes to the end of graph.json's own."""
+        import pathlib
+
         added = json.dumps(metadata or {})
         journal = self._journal()
         if journal is None:
@@ -318,7 +321,8 @@ class Graph:
         """The whole tree as an HTML page that needs no other file; with `path` it is also written there."""
         html = self._look.html(self._journal())
         if path is not None:
-            pathlib.Path(path).write_text(html, encoding="utf-8", errors="surrogatepass")
+            with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+                file.write(html)
         return html
 
 

@@ -1,7 +1,6 @@
 """Several runs of one flow at once."""
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, AsyncIterator, List, Optional, Union
 
@@ -10,6 +9,8 @@ from .graph import Graph
 from .streaming import Until, check_until
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .flow import Flow
 
 __all__ = ["parallel_run", "parallel_stream"]
@@ -30,6 +31,8 @@ async def parallel_stream(flow: "Flow", *runs: Union[str, Graph], until: Until =
     """The events of several runs, each as it comes: `graph_id` says whose it is. A run is a query, or a graph as
     `Flow.run_streaming` takes it; `until` and `n` are its too, for each. Closed early, or when one of the streams
     raises, it stops all runs that go on."""
+    import asyncio
+
     check_until(until, n)
     graphs = _graphs(runs)
     # Bounded, so that whoever is slow to take events holds the streams, not memory.
@@ -83,6 +86,8 @@ async def parallel_run(flow: "Flow", *runs: Union[str, Graph], until: Until = "d
 
 
 async def _all_answers(flow: "Flow", graphs: List[Graph]) -> None:
+    import asyncio
+
     from .flow import RunEnded
 
     async def one(graph: Graph) -> None:

@@ -5,7 +5,6 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from . import _engine
-from ._backends import open_inner
 from .tools import Tool
 
 __all__ = ["CommandRuntime", "Runtime", "SubprocessRuntime"]
@@ -41,6 +40,8 @@ class Runtime:
 
         Override it, also as `async def`, to return what gates this backend's `start` and `resume`, or runs cells in
         a way of its own. `graph` is the agent's. An override that raises fails the agent."""
+        from ._backends import open_inner
+
         return open_inner(self, graph)
 
     def _check_can_open(self) -> None:
@@ -51,6 +52,12 @@ class Runtime:
         if tool.metadata.proxy:
             return None
         return "" if tool.is_built_in else tool.source
+
+    def _as_custom(self) -> Optional[tuple]:
+        """Name and effects of a runtime whose class overrides `open`, else None."""
+        if type(self).open is Runtime.open:
+            return None
+        return type(self).__name__, getattr(self, "effects", "outside")
 
     def _engine_runtime(self, tools: Iterable[Tool] = ()) -> Any:
         """What the engine knows of it, for a run with these tools."""

@@ -38,7 +38,6 @@ object. Values of 64 KiB and more are read when they are looked at.
 """
 from __future__ import annotations
 
-import asyncio
 import json
 import types
 from typing import Any, Callable, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
@@ -235,6 +234,8 @@ class Backend:
 
 def waiting(future: Any) -> Any:
     """On an event loop something to await, elsewhere what the future brings."""
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,13 +1,14 @@
 """Where a stream of events pauses its run."""
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Union
 
 from .events import AppendNode, Event
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._drive import Drive
 
 Until = Union[str, Callable[[Event, Any], Any]]
@@ -29,6 +30,8 @@ class Stepper:
     """Holds each agent at a boundary, and tells when all that are not finished are held."""
 
     def __init__(self, until: Until, passes: int):
+        import asyncio
+
         self.until, self.passes = until, passes
         self.queue: "asyncio.Queue[Event | Exception | None]" = asyncio.Queue()
         self.at_boundary: Dict[str, bool] = {}

@@ -2,7 +2,6 @@
 what JSON has not (docs/protocol.md)."""
 from __future__ import annotations
 
-import asyncio
 import base64
 import dataclasses
 import json
@@ -10,9 +9,6 @@ import math
 from typing import Any
 
 MAX_DEPTH = 100
-
-# What a hook raises to those who run it; all else is an answer of its own.
-PASSING = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 
 
 def describe(error: BaseException) -> str:

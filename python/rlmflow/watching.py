@@ -4,7 +4,6 @@ On a terminal the tree is drawn anew on stderr as it changes; in a notebook the 
 change is one line on stderr. What models and agents say is shown without escape sequences."""
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import html
 import inspect
@@ -72,6 +71,8 @@ class LiveTreeRenderer(StreamConsumer):
         self.drawn = ""
 
     def handle(self, event: Event, graph: Graph) -> None:
+        import asyncio
+
         self.graph = graph
         if self.is_live():
             if self.timer is None:
