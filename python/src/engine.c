@@ -117,6 +117,10 @@ int engine_start(void)
             "use of rlmflow");
         return -1;
     }
+    if (engine.stopping) {
+        PyErr_SetString(PyExc_RuntimeError, "rlmflow has stopped: the process is ending");
+        return -1;
+    }
     if (engine.loop) {
         return 0;
     }

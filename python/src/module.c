@@ -108,38 +108,73 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    .m_name = "rlmflow._engine",
-    .m_size = -1, /* one engine a process: sub-interpreters are refused */
-    .m_methods = methods,
-};
-
-static int add_type(PyObject *module, PyType_Spec *spec, PyObject **ret_type)
+/* One engine a process, and whatever it shares between threads the GIL keeps apart. */
+static int check_interpreter(void)
 {
-    *ret_type = PyType_FromSpec(spec);
-    const char *name = strrchr(spec->name, '.') + 1;
-    if (!*ret_type) {
+    if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {
+        PyErr_SetString(PyExc_ImportError, "rlmflow has one engine a process, for the main "
+                                           "interpreter: no sub-interpreter can import it");
         return -1;
     }
-    Py_INCREF(*ret_type); /* the module's and ours */
-    return PyModule_AddObject(module, name, *ret_type);
+    PyObject *asked = PySys_GetObject("_is_gil_enabled"); /* from 3.13 on */
+    PyObject *enabled = asked ? PyObject_CallObject(asked, NULL) : NULL;
+    int is_enabled = enabled ? PyObject_IsTrue(enabled) : asked ? -1 : 1;
+    Py_XDECREF(enabled);
+    if (is_enabled == 0) {
+        PyErr_SetString(
+            PyExc_ImportError,
+            "rlmflow needs the interpreter's lock (the GIL), without which this process "
+            "runs: leave out -X gil=0 and PYTHON_GIL=0");
+    }
+    return is_enabled == 1 ? 0 : -1;
 }
 
-PyMODINIT_FUNC PyInit__engine(void);
-PyMODINIT_FUNC PyInit__engine(void)
+/* The types outlive a module that is imported anew. */
+static int add_type(PyObject *module, PyType_Spec *spec, PyObject **type)
 {
-    PyObject *module = PyModule_Create(&definition), *run_type;
-    if (!module || add_type(module, &answer_spec, &answer_type) < 0 ||
+    if (!*type) {
+        *type = PyType_FromSpec(spec);
+    }
+    const char *name = strrchr(spec->name, '.') + 1;
+    if (!*type) {
+        return -1;
+    }
+    Py_INCREF(*type);
+    if (PyModule_AddObject(module, name, *type) < 0) {
+        Py_DECREF(*type);
+        return -1;
+    }
+    return 0;
+}
+
+static int fill(PyObject *module)
+{
+    static PyObject *run_type;
+    if (check_interpreter() < 0 || add_type(module, &answer_spec, &answer_type) < 0 ||
         add_type(module, &backend_spec, &backend_type) < 0 ||
         add_type(module, &model_spec, &model_type) < 0 ||
         add_type(module, &runtime_spec, &runtime_type) < 0 ||
         add_type(module, &graph_spec, &graph_type) < 0 ||
-        add_type(module, &tree_spec, &tree_type) < 0 ||
-        add_type(module, &run_spec, &run_type) < 0) {
-        Py_XDECREF(module);
-        return NULL;
+        add_type(module, &tree_spec, &tree_type) < 0) {
+        return -1;
     }
-    Py_DECREF(run_type);
-    return module;
+    return add_type(module, &run_spec, &run_type);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)fill},
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "rlmflow._engine",
+    .m_methods = methods,
+    .m_slots = slots,
+};
+
+PyMODINIT_FUNC PyInit__engine(void);
+PyMODINIT_FUNC PyInit__engine(void)
+{
+    return PyModuleDef_Init(&definition);
 }

@@ -27,7 +27,8 @@ def make_package():
     return site
 
 
-sys.path.insert(0, str(make_package()))
+SITE = make_package()
+sys.path[:0] = [str(SITE), str(ROOT / "tests")]
 
 
 @pytest.fixture

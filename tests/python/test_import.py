@@ -3,7 +3,7 @@ import json
 import subprocess
 import sys
 
-from conftest import make_package
+from conftest import SITE
 
 # asyncio is more than all the rest; it comes with the first run.
 DEAR = {"asyncio", "concurrent.futures", "ctypes", "email", "http.client", "logging", "multiprocessing", "pathlib",
@@ -13,7 +13,7 @@ PROGRAM = "before = set(sys.modules); import rlmflow, json; print(json.dumps(sor
 
 
 def modules_of(program):
-    path = f"import sys; sys.path.insert(0, {str(make_package())!r}); "
+    path = f"import sys; sys.path.insert(0, {str(SITE)!r}); "
     told = subprocess.run([sys.executable, "-S", "-c", path + program], capture_output=True, text=True, timeout=60)
     assert told.returncode == 0, told.stderr
     return set(json.loads(told.stdout))
