@@ -16,9 +16,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import chromium  # noqa: E402
 from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
+from pythons import interpreters  # noqa: E402
 from replays import flags_for, replay_all, without_network  # noqa: E402
 from server import ModelServer  # noqa: E402
-from workers import interpreters  # noqa: E402
 
 collect_ignore = [] if chromium.find() else ["test_view_browser.py"]
 OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are for

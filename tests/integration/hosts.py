@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from journal import Journal
+from pythons import DEBIAN
 from replays import each, flags_for, is_whole, without_network
-from workers import DEBIAN
 
 LIMIT_S = 120  # a limit for what does not end, not a measure
 

@@ -5,8 +5,8 @@ import re
 import subprocess
 
 import pytest
+from pythons import interpreters
 from runs import command, go, look, mind  # noqa: F401
-from workers import interpreters
 
 CODE = """
 import asyncio, sys

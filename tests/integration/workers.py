@@ -2,37 +2,18 @@
 
 `host` is one session for all tests of a file and interpreter; a test that breaks it leaves a new one to the next.
 """
-import glob
-import os
 import re
-import shutil
-import subprocess
 
 import pytest
+from pythons import DEBIAN, interpreters
 from worker_host import Host
 
-DEBIAN = "/usr/bin/python3"
 BIG = {
     "ascii": "".join("line %d of a text\n" % i for i in range(4000)) + "NEEDLE",
     "latin": "".join("línea %d ü\n" % i for i in range(4000)) + "NEEDLE",
     "wide": "".join("行 %d of a text\n" % i for i in range(4000)) + "NEEDLE",
     "astral": "".join("🙂 %d of a text\n" % i for i in range(4000)) + "NEEDLE",
 }
-
-
-def interpreters():
-    """Debian's, always, and any other version found on PATH or where pyenv keeps them."""
-    found = {}
-    for minor in range(8, 15):
-        name = "python3.%d" % minor
-        for path in [shutil.which(name)] + sorted(glob.glob(os.path.expanduser("~/.pyenv/versions/*/bin/" + name))):
-            if path and minor not in found:
-                found_one = subprocess.run([path, "-c", "import ctypes, sys; print(sys.executable)"],
-                                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-                if found_one.returncode == 0:
-                    found[minor] = found_one.stdout.strip()
-    paths = [DEBIAN] + [p for p in found.values() if os.path.realpath(p) != os.path.realpath(DEBIAN)]
-    return paths
 
 
 @pytest.fixture(params=interpreters(), scope="module",
