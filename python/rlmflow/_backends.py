@@ -228,7 +228,7 @@ class Backends:
                 session.handle.fail(step, f"{name} {why}")
 
         session.task = self.drive.loop.create_task(coroutine)
-        session.task.add_done_callback(lambda task: task.cancelled() and self.drive.blame(fail))
+        session.task.add_done_callback(lambda task: self.drive.blame(fail) if task.cancelled() else task.exception())
 
     async def end(self) -> None:
         """Waits for those that the end of the run closes."""

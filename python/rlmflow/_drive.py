@@ -209,6 +209,8 @@ class Drive:
             self.given_up.remove(answer)
         elif task.cancelled():
             self.blame(fail)
+        else:
+            task.exception()  # of KeyboardInterrupt and SystemExit whoever runs the loop hears
 
     def blame(self, fail: Callable[[str], Any]) -> None:
         """A hook was cancelled, and not by the engine."""

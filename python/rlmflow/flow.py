@@ -122,7 +122,8 @@ class Flow:
         """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a
         pydantic model class or TypeAdapter). `inputs` go to the root by name: str, bytes, `os.PathLike` (a file or
         directory), or anything that JSON can say. `journal` is the path of the run, which must not exist; None: in
-        memory. Raises `RunEnded` when there is no answer.
+        memory, and with the process the run is gone: nothing can be resumed, replayed or forked, and a session that
+        dies comes back without its variables. Raises `RunEnded` when there is no answer.
 
         Cancelled, it stops the run where it is; `resume` goes on with one that has a journal.
 

@@ -192,7 +192,7 @@ def test_ctrl_c_stops_a_run_that_can_be_resumed(point, call, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     with process:
-        assert process.stdout.read() == "interrupted 0\n", process.stderr.read()
+        assert (process.stdout.read(), process.stderr.read()) == ("interrupted 0\n", "")
     flow = rlmflow.Flow(lambda messages: block("done('resumed')"), runtime=rlmflow.LocalRuntime(), tools=resumed_tools())
     assert flow.resume(journal) == "resumed"
 

@@ -126,3 +126,14 @@ def test_cancelling_the_task_stops_the_run(runtime):
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())
+
+
+def test_a_run_in_memory_says_what_it_cannot_bring_back(runtime, tmp_path):
+    client = Replies(block("x = 1"), block("import os\nos._exit(3)"), block("done(str('x' in globals()))"))
+    flow, graph = rlmflow.Flow(client, runtime=runtime), rlmflow.Graph("q")
+    assert flow.run(graph=graph) == "False"
+    assert "All variables are lost." in client.asked[2][-1]["content"]
+    with pytest.raises(ValueError, match="the graph's run has no journal; Graph.fork"):
+        flow.fork(graph, "0", tmp_path / "fork.rlm")
+    fork = graph.fork(from_node_id=graph.nodes[-1].id)
+    assert fork.current().type == "exec_action" and graph.finished
