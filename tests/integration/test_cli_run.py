@@ -181,7 +181,7 @@ def test_limits_end_a_run_with_their_name(run, flags, script, reason):
     r = run(script, "--json", *flags)
     assert r.code == 1
     assert json.loads(r.stdout.splitlines()[-1])["reason"] == reason
-    assert f"no answer: {reason}" in r.stderr
+    assert re.search(rf"^rlmflow: no answer(: {reason}: | after 2 turns \({reason}\)$)", r.stderr, re.M)
     path = json.loads(r.stdout.splitlines()[-1])["run"]
     assert re.search(rf"^to go on with a higher limit: \S+ resume {re.escape(path)} {flags[0]} ", r.stderr, re.M)
 
