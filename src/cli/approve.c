@@ -89,6 +89,12 @@ static bool is_in_front(const approve *a)
     return tcgetpgrp(a->terminal) == getpgrp();
 }
 
+/* Nobody will ever answer on it. */
+static bool is_gone(const approve *a)
+{
+    return tcgetpgrp(a->terminal) < 0;
+}
+
 static int columns_of(const approve *a)
 {
     struct winsize size;
@@ -455,7 +461,11 @@ bool approve_tick(approve *a)
         next(a);
     }
     if (a->state == CHOICE || a->state == REASON) {
-        read_answer(a);
+        if (is_gone(a)) {
+            stop(a);
+        } else {
+            read_answer(a);
+        }
     }
     while (a->state == AT_REST && a->n_queue && !a->queue[0]->gate) {
         remove_question(a, 0);

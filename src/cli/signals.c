@@ -3,18 +3,28 @@
 #include "cli/text.h"
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/signalfd.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* As nohup has it. The kernel would keep a blocked signal for us even so. */
+static bool ignores_hangup(void)
+{
+    struct sigaction now;
+    return sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static void fill(sigset_t *set)
 {
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
+    if (!ignores_hangup()) {
+        sigaddset(set, SIGHUP);
+    }
 }
 
 void signals_block(void)
@@ -60,7 +70,9 @@ void signals_end_program(const char *left_behind)
     directory_left = left_behind;
     sigaction(SIGINT, &end, NULL);
     sigaction(SIGTERM, &end, NULL);
-    sigaction(SIGHUP, &end, NULL);
+    if (!ignores_hangup()) {
+        sigaction(SIGHUP, &end, NULL);
+    }
     sigaction(SIGALRM, &end, NULL);
     signals_unblock();
 }

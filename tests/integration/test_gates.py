@@ -4,6 +4,8 @@ and resuming it asks again."""
 import fcntl
 import os
 import re
+import select
+import signal
 import subprocess
 import termios
 import threading
@@ -20,25 +22,30 @@ ASK = rb"\[q\]uit: $"
 class Person:
     """The program on a terminal of its own, and somebody who types."""
 
-    def __init__(self, workspace, *args, env=None, columns=None):
+    def __init__(self, workspace, *args, env=None, columns=None, hangup=signal.SIG_DFL, live=False):
         self.control, self.side = os.openpty()
         if columns:
             termios.tcsetwinsize(self.side, (24, columns))
         self.before = termios.tcgetattr(self.side)
-        self.text, self.taken = b"", 0
+        self.text, self.taken, self.left = b"", 0, False
         self.process = subprocess.Popen(
             [str(workspace.program), *map(str, args)], cwd=workspace.cwd,
             env=workspace.environment({"TERM": "dumb", **(env or {})}),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(self.side, termios.TIOCSCTTY, 0))
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.side if live else subprocess.PIPE,
+            start_new_session=True, preexec_fn=lambda: self._prepare(hangup))
         workspace._started.append(self.process)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
+    def _prepare(self, hangup):
+        fcntl.ioctl(self.side, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, hangup)
+
     def _read(self):
-        while True:
+        while not self.left:
             try:
+                if not select.select([self.control], [], [], 0.05)[0]:
+                    continue
                 data = os.read(self.control, 65536)
             except OSError:
                 return
@@ -69,6 +76,14 @@ class Person:
         return out.decode().strip(), err.decode()
 
 
+    def leaves(self):
+        """The terminal vanishes."""
+        self.left = True
+        self.reader.join()
+        os.close(self.side)
+        os.close(self.control)
+
+
 @pytest.fixture
 def person(workspace):
     return lambda *args, **options: Person(workspace, *args, **options)
@@ -77,11 +92,11 @@ def person(workspace):
 @pytest.fixture
 def run(person, scripted_model, tmp_path):
     """Starts a run of these cells (by turn of the root) whose code is asked for."""
-    def start(*cells, rule="all", children=(), env=None, flags=(), columns=None):
+    def start(*cells, rule="all", children=(), env=None, flags=(), **options):
         script = [({"agent": "root", "turn": i + 1}, cell(c)) for i, c in enumerate(cells)]
         script += [({"agent": agent}, cell(code)) for agent, code in children]
         return person("run", "go", "--model", scripted_model(script), "--approve", rule, "-q", "-o",
-                      tmp_path / "run.rlm", *flags, env=env, columns=columns)
+                      tmp_path / "run.rlm", *flags, env=env, **options)
     return start
 
 
@@ -332,6 +347,28 @@ def test_the_end_of_input_leaves_the_run(run, tmp_path):
     p.sees(ASK)
     p.types("\x04")
     p.end(3)
+
+
+@pytest.mark.parametrize("ignored, code, reason", [(False, 130, "interrupted"), (True, 3, "awaiting_approval")])
+def test_a_terminal_that_vanishes_at_the_question(run, run_rlmflow, tmp_path, ignored, code, reason):
+    """The program is told so by SIGHUP, unless that is ignored, as nohup does."""
+    p = run("done('x')", hangup=signal.SIG_IGN if ignored else signal.SIG_DFL)
+    p.sees(ASK)
+    p.leaves()
+    p.process.communicate(timeout=60)
+    assert p.process.returncode == code
+    assert not answers(tmp_path) and Journal(tmp_path / "run.rlm").one("run_ended")["reason"] == reason
+    assert run_rlmflow("resume", tmp_path / "run.rlm", "--approve", "none", "-q").stdout.strip() == "x"
+
+
+def test_a_run_goes_on_without_its_terminal_where_hangups_are_ignored(person, scripted_model, tmp_path):
+    model = scripted_model([({}, cell("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\ndone('x')"))])
+    p = person("run", "go", "--model", model, "-o", tmp_path / "run.rlm", hangup=signal.SIG_IGN, live=True,
+               env={"TERM": "xterm"})
+    p.sees(rb"1 at work")
+    p.leaves()
+    (Path(f"/proc/{p.process.pid}/cwd").resolve() / "go").write_text("")
+    assert p.process.communicate(timeout=60)[0] == b"x\n" and p.process.returncode == 0
 
 
 def test_what_was_decided_holds_wherever_the_run_is_killed(run, run_rlmflow, tmp_path):
