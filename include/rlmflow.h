@@ -1015,6 +1015,10 @@ RLM_API int rlm_run_export(const char *journal,
 /* Writes a graph in the form RLM_EXPORT_PYTHON; an input that stands in a blob is named, not written.
  * `path` does not exist. RLM_E_EXISTS, RLM_E_IO. */
 RLM_API int rlm_graph_save(const rlm_graph *root, const char *path, rlm_error **err);
+/* Where rlm_run_export, rlm_run_pack, rlm_run_unpack and rlm_run_fork make `path` until it is whole, in this
+ * process: what a program removes when it is ended by a signal meanwhile. The caller frees it. NULL: no
+ * memory. */
+RLM_API char *rlm_part_path(const char *path);
 /* Packs a run into one file, a plain tar archive; `path` does not exist, or it is a pipe, or "-": the
  * standard output. A run that is being written is packed as it is. RLM_E_EXISTS, RLM_E_CORRUPT (a blob is
  * damaged), and those of rlm_graph_load. */

@@ -30,6 +30,7 @@ static int run(struct options *o)
     }
     rlm_error *err = NULL;
     char *path = kept_find(o->arguments[0]), *note = NULL;
+    export_begin(target);
     rlm_run_export(path, format, target, &note, &err);
     if (note) {
         text_say("note: %s", note);

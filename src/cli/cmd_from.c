@@ -71,8 +71,11 @@ int run_from(struct options *o, const char *from)
     }
     code = code ? code : split_place(from, &run, &node);
     code = code ? code : choose_path(o, run, query, &path);
-    if (code == 0 && rlm_run_fork(run, node, path, query, &err) < 0) {
-        code = text_fail(err);
+    if (code == 0) {
+        export_begin(path);
+        rlm_run_fork(run, node, path, query, &err);
+        export_done();
+        code = err ? text_fail(err) : 0;
     }
     if (code == 0) {
         if (!options_on(o, OPT_QUIET)) {

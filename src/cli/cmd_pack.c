@@ -1,6 +1,7 @@
 /* pack and unpack: a run as one file. */
 #include "cli/commands.h"
 #include "cli/kept.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 #include <errno.h>
@@ -15,8 +16,24 @@ const char *export_target(const struct options *o)
     return out ? "-" : path;
 }
 
+static char *part; /* a signal that ends the program removes it: of no use but to its handler */
+
+void export_begin(const char *target)
+{
+    part = strcmp(target, "-") == 0 ? NULL : text_or_end(rlm_part_path(target));
+    signals_end_program(part);
+}
+
+void export_done(void)
+{
+    signals_end_program(NULL);
+    free(part);
+    part = NULL;
+}
+
 int export_end(const char *target, rlm_error *err)
 {
+    export_done();
     if (err && strcmp(target, "-") == 0 && rlm_error_errno(err) == EPIPE) {
         rlm_error_free(err);
         putchar('\n'); /* the reader has gone; output_end knows what that means */
@@ -44,6 +61,7 @@ static int pack(struct options *o)
         return EXIT_USAGE;
     }
     char *path = kept_find(o->arguments[0]);
+    export_begin(target);
     rlm_run_pack(path, target, &err);
     free(path);
     return export_end(target, err);
@@ -57,8 +75,9 @@ static int unpack(struct options *o)
         text_complain("unpack: say where to with -o DIR, a path that does not exist");
         return EXIT_USAGE;
     }
+    export_begin(target);
     rlm_run_unpack(o->arguments[0], target, &err);
-    return err ? text_fail(err) : (text_say("wrote %s", target), 0);
+    return export_end(target, err);
 }
 
 const struct command cmd_pack = {

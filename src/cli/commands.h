@@ -14,7 +14,10 @@ int split_place(const char *text, char **ret_run, char **ret_node);
 
 /* Where -o leads; stdout by whatever name is "-"; NULL: it was not given. */
 const char *export_target(const struct options *o);
-/* The exit code after something was written there; takes the error, or NULL. */
+/* Before something is written there: if a signal ends the program meanwhile, nothing of it is left. */
+void export_begin(const char *target);
+void export_done(void);
+/* That, and the exit code after it; takes the error, or NULL. */
 int export_end(const char *target, rlm_error *err);
 
 extern const struct command cmd_run, cmd_resume, cmd_replay, cmd_rewind, cmd_view, cmd_runs,

@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 512, PIECE = 256 * 1024, NAME_MAX_BYTES = 99 };
+enum { BLOCK = 512, PIECE = 256 * 1024, NAME_MAX_BYTES = 99, END_BLOCKS_MAX = 1 << 14 };
 
 /* Where the fields of a header stand. */
 enum {
@@ -398,7 +398,6 @@ static int take_entry(struct unpacker *u, const uint8_t *h, rlm_error **err)
     char name[NAME_MAX_BYTES + 2] = "";
     uint64_t size;
     memcpy(name, h + AT_NAME, NAME_MAX_BYTES + 1);
-    const char *rest = below(u, name);
     char type = (char)h[AT_TYPE];
     if (!get_size(h + AT_SIZE, &size)) {
         return refuse(u, name, "whose size makes no sense", err);
@@ -406,6 +405,7 @@ static int take_entry(struct unpacker *u, const uint8_t *h, rlm_error **err)
     if ((type != '0' && type != '\0' && type != '5') || h[AT_PREFIX] || name[NAME_MAX_BYTES]) {
         return refuse(u, name, "which is neither a plain file nor a directory", err);
     }
+    const char *rest = below(u, name);
     if (!rest) {
         return refuse(u, name, "which lies elsewhere", err);
     }
@@ -428,11 +428,11 @@ static bool is_zero(const uint8_t *block)
     return block[0] == 0 && memcmp(block, block + 1, BLOCK - 1) == 0;
 }
 
-/* The end is two blocks of zeros; tar programs fill up to 10 KiB with more of them. */
+/* The end is two blocks of zeros; tar programs fill their own larger block with more of them. */
 static int check_end(struct unpacker *u, rlm_error **err)
 {
     uint8_t block[BLOCK];
-    int r = take(u, block, BLOCK, err);
+    int blocks = 0, r = take(u, block, BLOCK, err);
     if (r == 0 && !is_zero(block)) {
         r = rlm_error_set(err, RLM_E_PARSE, "%s goes on behind its end", u->path);
     }
@@ -440,6 +440,9 @@ static int check_end(struct unpacker *u, rlm_error **err)
         ssize_t n = r == 0 ? read(u->fd, block, 1) : 0;
         if (n == 0) {
             return r;
+        }
+        if (++blocks > END_BLOCKS_MAX) {
+            return rlm_error_set(err, RLM_E_PARSE, "%s has no end: only zeros come", u->path);
         }
         if (n < 0 && errno != EINTR) {
             return rlm_error_set_errno(err, RLM_E_IO, errno, "reading %s", u->path);

@@ -1,6 +1,7 @@
 #include "graph/target.h"
 
 #include "base/alloc.h"
+#include "rlmflow.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,19 +12,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int name_part(const char *path, struct rlm_target *t, rlm_error **err)
+char *rlm_part_path(const char *path)
 {
     size_t len = strlen(path);
-    *t = (struct rlm_target){.path = path, .fd = -1};
+    char *part;
     /* "x/" names the same directory as "x", but nothing can be put beside it. */
     while (len > 1 && path[len - 1] == '/') {
         len--;
     }
-    if (asprintf(&t->part, "%.*s.part-%d", (int)len, path, (int)getpid()) < 0) {
-        t->part = NULL;
-        return rlm_error_nomem(err);
-    }
-    return 0;
+    return asprintf(&part, "%.*s.part-%d", (int)len, path, (int)getpid()) < 0 ? NULL : part;
+}
+
+static int name_part(const char *path, struct rlm_target *t, rlm_error **err)
+{
+    *t = (struct rlm_target){.path = path, .part = rlm_part_path(path), .fd = -1};
+    return t->part ? 0 : rlm_error_nomem(err);
 }
 
 static int exists(const char *path, rlm_error **err)

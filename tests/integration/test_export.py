@@ -5,9 +5,11 @@ import json
 import os
 import resource
 import shutil
+import signal
 import sqlite3
 import subprocess
 import tarfile
+import time
 
 import pytest
 from journal import Journal, cut
@@ -454,6 +456,39 @@ def test_sizes_that_lie_and_archives_that_are_cut_are_refused(whole, refuse, tmp
         flipped = bytearray(data)
         flipped[place] ^= 1
         refuse(bytes(flipped))
+
+
+def test_a_name_as_long_as_its_field_is_refused(refuse):
+    """Its slash is the last byte that a header has for it."""
+    info, data = member("r" * 99 + "/", b"", tarfile.DIRTYPE)
+    block = bytearray(archive((info, data)))
+    block[:100] = b"r" * 99 + b"/"
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block[:512])
+    assert "neither" in refuse(bytes(block))
+
+
+def test_an_archive_of_which_only_zeros_come_is_refused(whole, run_rlmflow, workspace, tmp_path):
+    assert run_rlmflow("pack", whole.path, "-o", tmp_path / "p.tar").code == 0
+    r = subprocess.run(["sh", "-c", 'cat p.tar /dev/zero | "$0" unpack - -o out', workspace.program],
+                       cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 2 and "only zeros come" in r.stderr
+    assert not (tmp_path / "out").exists() and not leftovers(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_middle_leaves_nothing(start_rlmflow, tmp_path, number):
+    os.mkfifo(tmp_path / "fifo")
+    writer = os.open(tmp_path / "fifo", os.O_RDWR)
+    os.write(writer, archive(member("r/journal", b"x" * 1000))[:700])
+    p = start_rlmflow("unpack", tmp_path / "fifo", "-o", tmp_path / "out")
+    while not list(tmp_path.glob("out.part-*/journal")):
+        assert p.poll() is None
+        time.sleep(0.01)
+    p.send_signal(number)
+    assert p.wait(60) == 130
+    os.close(writer)
+    assert not (tmp_path / "out").exists() and not leftovers(tmp_path)
 
 
 @pytest.mark.replayed("never", "a copy is damaged")
