@@ -35,7 +35,7 @@ def open_session(session):
     namespace.update(session.place.tools)
     for function in api.functions:
         cells.names.bind(function.__name__, function)
-    bind_inputs(cells.names, message.get("inputs") or {}, set(namespace))
+    bind_inputs(cells.names, message["inputs"], set(namespace))
     cells.bound = set(namespace)
     session.last_id = message.get("last_call", 0)
     return cells

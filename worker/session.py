@@ -91,7 +91,9 @@ class Session:
         elif kind == CLOSE:
             self.place.close()
         elif kind == OPEN:
-            self.opened = self.read_values(payload)
+            self.opened = message = read_json(payload)
+            message["inputs"] = {
+                name: self.values.decode(value) for name, value in (message.get("inputs") or {}).items()}
 
     def resumed(self, message):
         with self.lock:

@@ -88,6 +88,14 @@ class Values:
                 return decode(value)
         return obj
 
+    def decode(self, value):
+        """The same for what has been read without it."""
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if isinstance(value, dict):
+            return self.decode_object({key: self.decode(item) for key, item in value.items()})
+        return value
+
     # From the agent.
 
     def encode(self, value, path, depth=0, above=()):

@@ -161,6 +161,26 @@ TEST(arguments_that_are_too_large_are_an_error_in_the_code)
     end(&s, &e);
 }
 
+TEST(names_that_look_like_the_encoding_of_values_are_names)
+{
+    struct setup s =
+        setup("@reply\n```repl\ndone(repr([INPUTS, marks.__name__]))\n```\n", defaults);
+    struct rlm_tool_options tool = RLM_TOOL_OPTIONS_INIT;
+    tool.name = "marks", tool.description = "d", tool.run = looks_special;
+    tool.parameters_json =
+        "{\"type\":\"object\",\"properties\":{\"$bytes\":{\"type\":\"string\"}}}";
+    CHECK_INT(rlm_flow_add_tool(s.flow, &tool, NULL), 0);
+    struct rlm_input input = {.name = "$set", .kind = RLM_INPUT_JSON};
+    input.value = rlm_str_of("{\"a\":[{\"b\":null}]}");
+    struct rlm_run_options o = RLM_RUN_OPTIONS_INIT;
+    o.query = rlm_str_of("do it");
+    o.inputs = &input;
+    o.n_inputs = 1;
+    CHECK_INT(rlm_run_start(s.flow, &o, NULL, NULL, &s.run, NULL), 0);
+    finish(&s, "answered", "[{'$set': {'a': [{'b': None}]}}, 'marks']");
+    teardown(&s);
+}
+
 TEST(a_directory_input_is_not_passed_to_a_tool)
 {
     char path[300];
