@@ -463,6 +463,9 @@ static int check_and_lock(int dir_fd, const char *path, int *ret_fd, rlm_error *
     if (faccessat(dir_fd, "journal", F_OK, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
         struct stat st;
         bool empty = unlinkat(AT_FDCWD, path, AT_REMOVEDIR) == 0;
+        if (!empty && errno == ENOENT) { /* somebody else removes it */
+            return rlm_error_set(err, RLM_E_NOT_FOUND, "there is no run %s any more", path);
+        }
         bool rest = fstatat(dir_fd, "blobs", &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
         return empty || rest ? 0
                              : rlm_error_set(err, RLM_E_PARSE,

@@ -249,10 +249,15 @@ static int pack_run(struct packer *p, const char *path, int dir_fd, rlm_error **
     if (r == 0) {
         r = put_content(p, fd, size, path, NULL, err);
     }
-    close(fd);
     if (r == 0) {
         r = pack_blobs(p, dir_fd, err);
     }
+    /* Its journal goes first; blobs may be missing then. */
+    if (fstat(fd, &st) == 0 && st.st_nlink == 0) {
+        rlm_error_free(err ? rlm_steal(err) : NULL);
+        r = rlm_error_set(err, RLM_E_NOT_FOUND, "the run %s was removed while it was packed", path);
+    }
+    close(fd);
     return r == 0 ? rlm_target_write(&p->target, end, sizeof end, err) : r;
 }
 

@@ -162,6 +162,18 @@ def test_removal_takes_names_and_paths_and_nothing_that_is_no_run(run_rlmflow, k
     assert run_rlmflow("runs", "remove").code == 2
 
 
+def test_two_that_remove_a_run_at_once(start_rlmflow, keep, shelf):
+    """One of them does it; the other finds that there is none, or is told who is at it."""
+    kept = keep("kept.rlm")
+    for _ in range(20):
+        shutil.copytree(kept, shelf / "run.rlm")
+        both = [start_rlmflow("runs", "remove", shelf / "run.rlm") for _ in range(2)]
+        said = [(p.communicate(timeout=60)[1].decode(), p.returncode) for p in both]
+        assert 0 in [code for _, code in said] and not (shelf / "run.rlm").exists(), said
+        assert all(code == 0 or code == 2 and ("there is no run" in text or "in use" in text)
+                   for text, code in said), said
+
+
 def test_pruning_goes_by_age_and_by_size_from_the_oldest(run_rlmflow, workspace, keep, shelf):
     for i, days in enumerate((40, 20, 10, 1)):
         age(keep(f"r{i}.rlm"), days * DAY)

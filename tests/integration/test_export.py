@@ -476,6 +476,19 @@ def test_an_archive_of_which_only_zeros_come_is_refused(whole, run_rlmflow, work
     assert not (tmp_path / "out").exists() and not leftovers(tmp_path)
 
 
+def test_a_run_that_is_removed_while_it_is_packed_is_no_pack(whole, run_rlmflow, start_rlmflow, tmp_path):
+    copy = tmp_path / "copy.rlm"
+    shutil.copytree(whole.path, copy)
+    os.mkfifo(tmp_path / "fifo")
+    p = start_rlmflow("pack", copy, "-o", tmp_path / "fifo")
+    with open(tmp_path / "fifo", "rb") as reader:
+        assert reader.read(1)  # the rest does not fit into the pipe
+        assert run_rlmflow("runs", "remove", copy).code == 0
+        while reader.read(1 << 20):
+            pass
+    assert p.wait(60) == 2 and b"removed while it was packed" in p.stderr.read()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_leaves_nothing(start_rlmflow, tmp_path, number):
     os.mkfifo(tmp_path / "fifo")

@@ -349,7 +349,8 @@ def test_the_end_of_input_leaves_the_run(run, tmp_path):
     p.end(3)
 
 
-@pytest.mark.parametrize("ignored, code, reason", [(False, 130, "interrupted"), (True, 3, "awaiting_approval")])
+@pytest.mark.parametrize("ignored, code, reason", [(False, 130, "interrupted"),
+                                                   (True, 3, "awaiting_approval")])
 def test_a_terminal_that_vanishes_at_the_question(run, run_rlmflow, tmp_path, ignored, code, reason):
     """The program is told so by SIGHUP, unless that is ignored, as nohup does."""
     p = run("done('x')", hangup=signal.SIG_IGN if ignored else signal.SIG_DFL)
@@ -362,7 +363,8 @@ def test_a_terminal_that_vanishes_at_the_question(run, run_rlmflow, tmp_path, ig
 
 
 def test_a_run_goes_on_without_its_terminal_where_hangups_are_ignored(person, scripted_model, tmp_path):
-    model = scripted_model([({}, cell("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\ndone('x')"))])
+    model = scripted_model([({}, cell("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+                                      "done('x')"))])
     p = person("run", "go", "--model", model, "-o", tmp_path / "run.rlm", hangup=signal.SIG_IGN, live=True,
                env={"TERM": "xterm"})
     p.sees(rb"1 at work")
