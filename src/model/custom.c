@@ -9,6 +9,8 @@ struct rlm_model_call {
     struct custom_chat *chat; /* NULL once nobody waits */
     void (*cancelled)(void *arg);
     void *cancelled_arg;
+    bool *
+        gone; /* set when it is freed while a piece of its text is handed on; NULL at other times */
 };
 
 struct custom_model {
@@ -63,6 +65,9 @@ static void end(void *arg)
 static void call_free(rlm_model_call *call)
 {
     rlm_link_remove(&call->link);
+    if (call->gone) {
+        *call->gone = true;
+    }
     free(call);
 }
 
@@ -202,11 +207,21 @@ bool rlm_model_call_delta(rlm_model_call *call, rlm_str piece)
     }
     rlm_buf_add_str(&c->text, piece);
     c->base.received_bytes += piece.len;
-    if (!c->starting) {
-        rlm_chat_enter(&c->base);
-        rlm_chat_delta(&c->base, piece);
-        rlm_chat_leave(&c->base); /* which may free the chat */
+    if (c->starting) {
+        return true;
     }
+    bool gone = false, *outer = call->gone;
+    call->gone = &gone;
+    rlm_chat_enter(&c->base);
+    rlm_chat_delta(&c->base, piece);
+    rlm_chat_leave(&c->base); /* which may free the chat */
+    if (gone) {               /* it was cut, and answered by whoever heard of that */
+        if (outer) {
+            *outer = true;
+        }
+        return false;
+    }
+    call->gone = outer;
     return call->chat != NULL;
 }
 

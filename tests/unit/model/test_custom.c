@@ -157,6 +157,21 @@ TEST(a_cut_stream_is_told_and_what_came_is_the_reply)
     close_model(&r);
 }
 
+TEST(a_stream_that_is_cut_may_be_answered_by_whoever_hears_of_that)
+{
+    struct chat_result r = {.cut_at = 1};
+    open_model();
+    program.answers_cancel = true;
+    start(&r);
+    CHECK(!rlm_model_call_delta(program.call, RLM_STR("one ")));
+    CHECK_INT(program.cancelled, 1);
+    CHECK(!program.call);
+    rlm_loop_run(loop);
+    CHECK_TEXT(r.text, "one ");
+    CHECK_TEXT(r.finish, "cut");
+    close_model(&r);
+}
+
 TEST(a_call_that_is_given_up_may_be_answered_at_once_or_later)
 {
     struct chat_result r = {.free_at = 1}, second = {0};
