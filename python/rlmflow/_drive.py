@@ -146,13 +146,20 @@ class Drive:
             await self.end()
 
     async def stop(self) -> None:
-        """Stops the run where it is and waits for that."""
+        """Stops the run where it is and waits for that, cancelled or not: the engine sees to it that it is soon."""
         self.is_stopping = True
         self.run.stop()
         if self.run.has_ended():
             self.take()
             self.on_ended()
-        await self.ended
+        cancelled = False
+        while not self.ended.done():
+            try:
+                await asyncio.shield(self.ended)
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def end(self) -> None:
         """The run has ended, or nobody waits for that."""

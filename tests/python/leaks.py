@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 
-SECONDS = 10
+SECONDS = 30
 # One of them waits for sessions while there are flows, and one watches those that there are.
 KEPT = ("rlmflow session", "rlmflow monitor")
 
@@ -28,13 +28,17 @@ def held():
     return {"threads": threads, "files": kinds, "children": len(children)}
 
 
+def wait_until(is_so):
+    until = time.monotonic() + SECONDS
+    while not is_so():
+        assert time.monotonic() < until, held()
+        time.sleep(0.02)
+
+
 def when_at_rest():
     """What is held when nothing goes on."""
     gc.collect()
-    until = time.monotonic() + SECONDS
-    while held()["threads"] != ["MainThread"]:
-        assert time.monotonic() < until, held()
-        time.sleep(0.02)
+    wait_until(lambda: held()["threads"] == ["MainThread"])
     return held()
 
 

@@ -3,8 +3,8 @@ import queue
 import threading
 
 import rlmflow
-from leaks import assert_comes_back_to, when_at_rest
-from rlmflow._pool import Pool
+from leaks import assert_comes_back_to, wait_until, when_at_rest
+from rlmflow._pool import Pool, _threads
 from test_flow import block
 
 SECONDS = 60
@@ -40,10 +40,12 @@ def test_a_thread_serves_one_run_after_the_other_and_ends_when_there_are_none():
 
     flow = rlmflow.Flow(chat, runtime=rlmflow.LocalRuntime())
     assert flow.run("q") == "a"  # what is made once
+    wait_until(lambda: _threads.idle)
     before = when_at_rest()
     threads.clear()
     for _ in range(5):
         assert flow.run("q") == "a"
+        wait_until(lambda: _threads.idle)
     assert len(threads) == 1 and next(iter(threads)).daemon
     assert_comes_back_to(before)
     assert not next(iter(threads)).is_alive()
