@@ -934,7 +934,7 @@ RLM_API bool rlm_run_is_held(const rlm_run *run);
 /* Ends an agent and its descendants as "terminated" (NULL: the root). RLM_E_NOT_FOUND. */
 RLM_API int rlm_run_terminate(rlm_run *run, const char *agent_id, rlm_error **err);
 /* Stops the run where it is: calls are cancelled and settled, sessions ended, nothing is added to the
- * graph. `ended` follows; the reason is "interrupted". */
+ * graph. `ended` follows; the reason is "interrupted". From then on the journal is free for rlm_flow_resume. */
 RLM_API void rlm_run_stop(rlm_run *run);
 /* Stops it if it has not ended; then the graph, too, is gone. Of a run that never had a graph (an input
  * was refused) nothing is kept. NULL allowed. */
