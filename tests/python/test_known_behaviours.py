@@ -85,30 +85,6 @@ def test_two_graphs_are_streamed_at_once(runtime):
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("name", ["done", "launch_subagents", "INPUTS", "llm_query", "ENV"])
-def test_names_of_the_session_are_no_names_of_tools(name, runtime):
-    client = Replies()
-    tool = rlmflow.tool("takes a place", name=name, proxy=True)(lambda: 1)
-    with pytest.raises(ValueError, match=name):
-        rlmflow.Flow(client, runtime=runtime, tools=[tool]).run("q")
-    assert client.asked == []
-
-
-def test_async_tools_are_shown_with_await(runtime):
-    @rlmflow.tool("waits", proxy=True)
-    async def wait(n: int):
-        return n
-
-    @rlmflow.tool("does not", proxy=True)
-    def go(n: int):
-        return n
-
-    client = Replies(block("done(1)"))
-    run(client, runtime, tools=[wait, go])
-    prompt = client.asked[0][0]["content"]
-    assert "await wait(n" in prompt and "go(n" in prompt and "await go" not in prompt
-
-
 def test_batched_queries_are_bounded_and_in_order(runtime):
     pair, lock, now, most = threading.Barrier(2), threading.Lock(), [], []
 
