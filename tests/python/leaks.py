@@ -15,7 +15,7 @@ def held():
     for task in Path("/proc/self/task").iterdir():
         try:
             children += (task / "children").read_text().split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             pass  # a thread that has just ended
     files = []
     for fd in os.listdir("/proc/self/fd"):

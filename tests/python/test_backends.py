@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import io
+import threading
 import time
 
 import pytest
@@ -259,7 +260,7 @@ def test_a_wrapped_runtime_that_cannot_open_says_why():
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_a_gate_that_never_returns_ends_with_its_run(kind):
-    closed = []
+    closed, release = [], threading.Event()
 
     class Stuck(rlmflow.Backend):
         async def start(self, code):
@@ -270,7 +271,7 @@ def test_a_gate_that_never_returns_ends_with_its_run(kind):
 
     class SyncStuck(Stuck):
         def start(self, code):
-            time.sleep(3600)
+            release.wait()
 
     class R(rlmflow.Runtime):
         def open(self, graph):
@@ -281,7 +282,10 @@ def test_a_gate_that_never_returns_ends_with_its_run(kind):
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(flow.arun("q"), 0.5)
 
-    asyncio.run(main())
+    try:
+        asyncio.run(main())
+    finally:
+        release.set()
     assert closed == [True]
 
 
