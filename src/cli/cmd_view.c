@@ -2,6 +2,7 @@
 #include "cli/json_out.h"
 #include "cli/kept.h"
 #include "cli/program.h"
+#include "cli/signals.h"
 #include "cli/text.h"
 
 #include <errno.h>
@@ -197,6 +198,7 @@ static int write_file(const char *path, const char *text, size_t len)
         return problem;
     }
     char *temporary = text_format("%s.XXXXXX", path);
+    signals_end_program(temporary);
     mode_t mask = umask(0);
     umask(mask);
     int fd = mkostemp(temporary, O_CLOEXEC), problem = fd < 0 ? errno : 0;
@@ -213,6 +215,7 @@ static int write_file(const char *path, const char *text, size_t len)
             unlink(temporary);
         }
     }
+    signals_end_program(NULL);
     free(temporary);
     return problem;
 }
