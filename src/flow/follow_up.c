@@ -47,7 +47,7 @@ static bool begin_drive(rlm_run *run)
     run->still_ms = 0;
     run->ended = run->stopping = false;
     atomic_store(&run->reads_canceled, false);
-    free(rlm_steal(&run->reason));
+    run->reason[0] = '\0';
     free(rlm_steal(&run->message));
     if (run->journal && rlm_record_resumed(run) < 0) {
         return false;

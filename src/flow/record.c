@@ -451,7 +451,7 @@ int rlm_record_end(rlm_run *run)
     rlm_auto_buf struct rlm_buf buf = RLM_BUF(RECORD_MAX);
     struct rlm_json_writer w = begin(&buf, NULL);
     rlm_json_member_text(&w, "reason", run->reason);
-    rlm_json_member_text(&w, "message", run->message);
+    rlm_json_member_text(&w, "message", rlm_run_message(run));
     rlm_json_member_int(&w, "still_ms", rlm_run_still_ms(run));
     struct rlm_usage usage = rlm_graph_usage(run->root, true);
     rlm_json_member_int(&w, "agents", (int64_t)rlm_graph_agent_count(run->root));

@@ -44,11 +44,17 @@ static void set_text(char **text, const char *value)
     *text = rlm_strdup(value);
 }
 
+static void set_reason(rlm_run *run, rlm_str reason)
+{
+    rlm_str word = reason.len ? reason : RLM_STR("failed");
+    snprintf(run->reason, sizeof run->reason, "%.*s", RLM_FMT(word));
+}
+
 void rlm_run_halt_because(rlm_run *run, const char *reason, const char *message)
 {
     if (!run->stopping) {
         run->stopping = true;
-        set_text(&run->reason, reason);
+        set_reason(run, rlm_str_of(reason));
         set_text(&run->message, message);
         rlm_run_poke(run);
     }
@@ -84,7 +90,7 @@ void rlm_run_root_ended(rlm_run *run)
 {
     const struct rlm_node *last = rlm_graph_current(run->root);
     if (!run->stopping && last && last->type == RLM_DONE_OUTPUT) {
-        run->reason = rlm_strndup(last->reason.ptr, last->reason.len);
+        set_reason(run, last->reason);
         if (!rlm_str_is(last->reason, "answered")) {
             free(run->message);
             run->message = rlm_strndup(last->content.ptr, last->content.len);
@@ -249,7 +255,7 @@ static void turn_now(rlm_run *run)
         rlm_replay_look_for_end(run);
     }
     rlm_run_hold_clock(run);
-    if (run->stopping && run->reason) {
+    if (run->stopping && *run->reason) {
         end(run);
     }
 }
@@ -379,7 +385,6 @@ void rlm_run_free(rlm_run *run)
     free(run->query);
     free(run->output_schema);
     free(run->program);
-    free(run->reason);
     free(run->message);
     rlm_error_free(run->error);
     run->flow->runs--;
@@ -411,7 +416,7 @@ rlm_str rlm_run_answer(const rlm_run *run)
 
 const char *rlm_run_reason(const rlm_run *run)
 {
-    return run->ended && run->reason ? run->reason : "";
+    return run->ended ? run->reason : "";
 }
 
 const char *rlm_run_message(const rlm_run *run)

@@ -174,7 +174,7 @@ struct rlm_run {
     rlm_timer *time_limit;
     bool stopping;
     bool ended;
-    char *reason;
+    char reason[32]; /* a word; "": it goes on. No memory is needed for a run to end */
     char *message;
     rlm_error *error; /* what rlm_run_fail got */
 };
