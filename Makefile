@@ -6,6 +6,7 @@ BUILD := build
 FUZZ_SECONDS := 60
 TORTURE_STEP := 1
 SOAK_RUNS := 200
+SOAK_PACKAGE_RUNS := 10000
 BENCHES := version exec journal streams engine fanout restore
 MESON_OPTIONS :=
 PREFIX := /usr/local
@@ -55,8 +56,14 @@ torture:
 	@ninja -C build-torture
 	@scripts/run-torture build-torture $(TORTURE_STEP)
 
-soak: build
+soak:
+	@scripts/install-deps check
+	@$(MAKE) --no-print-directory $(BUILD)/build.ninja
+	@meson configure $(BUILD) -Dpython=true
+	@$(MAKE) --no-print-directory build
 	@scripts/run-soak $(BUILD) $(SOAK_RUNS)
+	@python3 -c "import sys; sys.path.insert(0, 'tests/python'); import conftest"
+	@scripts/run-soak-package $(BUILD)/python/site $(SOAK_PACKAGE_RUNS)
 
 install: deps
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja >/dev/null
