@@ -11,8 +11,9 @@ import signal
 import time
 
 import pytest
-from hosts import make_host  # noqa: F401
+from hosts import make_host, until  # noqa: F401
 from journal import Journal
+from program import Result
 from runs import command, descendants, go, look, mind  # noqa: F401
 from test_resume import Resumer, bought
 
@@ -218,3 +219,60 @@ def test_workers_are_killed_and_their_state_comes_back(make_server, start_rlmflo
 
     Resumer.each(one, range(max(4, MOMENTS // 5)))
     assert deaths
+
+
+def until_it_sleeps(log, cell, process):
+    """The worker that began that cell last; [(cell, worker)] of all that began."""
+    end = time.monotonic() + 60
+    while True:
+        began = [tuple(map(int, line.split())) for line in log.read_text().splitlines()] if log.exists() else []
+        if began and began[-1][0] == cell:
+            return began[-1][1], began
+        assert process.poll() is None and time.monotonic() < end, process.communicate()
+        time.sleep(0.01)
+
+
+COMES_BACK = "The variables of the cells before it come back: those run again first."
+
+
+@pytest.mark.parametrize("agent", ["root", "root.w"])
+@pytest.mark.parametrize("in_cell", [True, False], ids=["in a cell", "between cells"])
+def test_a_worker_that_dies_gets_its_variables_back(server, start_rlmflow, command, look, tmp_path, agent, in_cell):
+    """Its model goes on by the number of the turn: nothing but the restored session has the variables."""
+    log = tmp_path / "log"
+    cells = ["state = ['one']", "state.append(await llm_query('a note'))", "state.append(len(state))\nprint(state)",
+             *(["import time; time.sleep(1000)"] if in_cell else []),
+             "state.append('more')\nprint(state)", "done(repr(state))"]
+    story = [f"import os\nwith open({str(log)!r}, 'a') as f: print({i}, os.getpid(), file=f)\n{code}"
+             for i, code in enumerate(cells)]
+    if not in_cell:
+        story[3] = {"reply": story[3], "gate": "later"}
+    launch = "r = await launch_subagents([{'query': 'work', 'name': 'w'}])\ndone(r[0])"
+    server.set_rules(mind({"go": story} if agent == "root" else {"go": launch, "work": story}))
+    args, path = command(server, "--restore", "replay")
+    process = start_rlmflow(*args)
+    if in_cell:
+        worker, began = until_it_sleeps(log, 3, process)
+    else:
+        worker, began = until_it_sleeps(log, 2, process)
+        turns = (agent != "root") + 3 + 2  # that of launch, those before, the note, that which waits
+        while len(server.requests) < turns:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
+    os.kill(worker, signal.SIGKILL)
+    until(path, lambda journal: journal.all("session_ended", agent=agent))(process)
+    server.release("later")
+    out, err = process.communicate(timeout=60)
+    run = look(Result(out, err, process.returncode), path)
+    assert run.answer == repr(["one", "noted", 2, "more"]), run.stderr
+    again = [(i, pid) for i, pid in until_it_sleeps(log, len(cells) - 1, process)[1] if pid != worker]
+    assert began == [(i, worker) for i in range(4 if in_cell else 3)]
+    assert [i for i, _ in again] == [0, 1, 2, *range(len(began), len(cells))]
+    assert len({pid for _, pid in again}) == 1 and len(server.requests) == len(cells) + 1 + (agent != "root")
+    told = [text for text in run.seen(agent) if COMES_BACK in text]
+    assert len(told) == 1 and run.errors(agent) == (["signal"] if in_cell else []), run.seen(agent)
+    assert not [text for text in run.seen(agent) for said in LOST if said in text], run.seen(agent)
+    first, second = Journal(path).all("session_opened", agent=agent)
+    assert not first["restored"] and second["restored"] == [r["cell"] for r in Journal(path).all(
+        "cell_started", agent=agent)[:3]] and first["seed"] == second["seed"]
+    assert Journal(path).all("session_ended", agent=agent)[0]["reason"] == "signal"
