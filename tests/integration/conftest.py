@@ -5,7 +5,6 @@ directory is `build` in the root of the source tree, or RLMFLOW_BUILD.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import chromium  # noqa: E402
 from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
-from pythons import interpreters  # noqa: E402
+from pythons import report  # noqa: E402
 from replays import flags_for, replay_all, without_network  # noqa: E402
 from server import ModelServer  # noqa: E402
 
@@ -31,20 +30,8 @@ def pytest_configure(config):
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Says on which interpreters workers were tested, and which are not here: the tests take those
-    there are, and a machine with few of them must not look like one with all."""
-    versions = {}
-    for path in interpreters():
-        asked = subprocess.run([path, "-c", "import sys; print(*sys.version_info[:3], sep='.')"],
-                               capture_output=True, text=True)
-        versions[asked.stdout.strip()] = path
-    minors = {int(version.split(".")[1]) for version in versions}
-    missing = [f"3.{minor}" for minor in range(OLDEST, NEWEST + 1) if minor not in minors]
-    terminalreporter.write_line("workers were tested with Python " + ", ".join(
-        f"{version} ({path})" for version, path in
-        sorted(versions.items(), key=lambda v: [int(n) for n in v[0].split(".")])))
-    if missing:
-        terminalreporter.write_line(f"workers were NOT tested with Python {', '.join(missing)}: not installed here")
+    for line in report("workers were", OLDEST, NEWEST):
+        terminalreporter.write_line(line)
     if not without_network():
         terminalreporter.write_line("runs were replayed with the network open: unshare --net is refused here")
     if not chromium.find():

@@ -2,10 +2,9 @@
 tests' ids and in the last lines of the report."""
 
 import re
-import subprocess
 
 import pytest
-from pythons import interpreters
+from pythons import interpreters, version
 from runs import command, go, look, mind  # noqa: F401
 
 CODE = """
@@ -22,23 +21,20 @@ except ZeroDivisionError as e:
 WORK = "import sys\ndone(f'{sys.version_info[0]}.{sys.version_info[1]} {len(part)}')"
 
 
-def version(path):
-    asked = subprocess.run([path, "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"],
-                           capture_output=True, text=True)
-    return asked.stdout.strip()
+def full(python):
+    return ".".join(map(str, version(python)))
 
 
-@pytest.mark.parametrize("python", interpreters(), ids=version)
+@pytest.mark.parametrize("python", interpreters(), ids=full)
 def test_a_recursive_run(go, tmp_path, python):
     (tmp_path / "text").write_text("ä" + "x" * 100_000)
-    full = version(python)
-    short = full.rpartition(".")[0]
+    major, minor, micro = version(python)
     run = go(mind({"go": [CODE, "raise KeyError('k')", "done([read_file('made'), q])"], "work": WORK},
                   query="reply"),
              "--python", python, "--cwd", tmp_path, "--input", f"text=@{tmp_path / 'text'}")
-    assert (run.code, run.answer) == (0, f"['{short} 100000', 'reply']"), run.stderr
+    assert (run.code, run.answer) == (0, f"['{major}.{minor} 100000', 'reply']"), run.stderr
     first, second = run.seen()
-    assert first.splitlines() == [f"({full.replace('.', ', ')}) 100000", "division by zero"]
+    assert first.splitlines() == [f"({major}, {minor}, {micro}) 100000", "division by zero"]
     assert re.search(r'File "<cell 2>", line 1', second) and "KeyError: 'k'" in second
     assert run.errors() == ["exec"]
 

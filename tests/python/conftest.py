@@ -30,6 +30,14 @@ def make_package():
 SITE = make_package()
 sys.path[:0] = [str(SITE), str(ROOT / "tests")]
 
+from pythons import report  # noqa: E402
+
+
+def pytest_terminal_summary(terminalreporter):
+    if "test_wheel" in sys.modules:
+        for line in report("wheels were", 9, 13):
+            terminalreporter.write_line(line)
+
 
 @pytest.fixture
 def runtime():

@@ -1,5 +1,6 @@
 """The package as it is installed: wheels that Debian's tools build and that the newest ones build, each installed into
 environments of their own and used there. The newest tools come from PyPI."""
+import functools
 import re
 import shutil
 import subprocess
@@ -7,7 +8,7 @@ import zipfile
 
 import pytest
 from conftest import PYTHON, ROOT
-from pythons import interpreters
+from pythons import interpreters, version
 
 # Of the process, in an empty directory: a flow with sessions here, one with sessions in child processes,
 # and what another interpreter of the process is told.
@@ -44,18 +45,13 @@ FILES = {path.name for path in (ROOT / "python" / "rlmflow").iterdir() if path.i
 PLATFORM = "linux_x86_64"
 
 
-def version(python):
-    asked = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True)
-    return tuple(map(int, asked.stdout.split()))
+PYTHONS = [python for python in interpreters() if version(python) >= (3, 9)]  # Debian's at least
 
 
-ALL = [(python, version(python)) for python in interpreters()]
-BEFORE_STABLE = [(python, v) for python, v in ALL if (3, 9) <= v < (3, 11)]
-STABLE = [(python, v) for python, v in ALL if v >= (3, 11)]
-
-
-def named(pair):
-    return "%d.%d" % pair[1]
+def tag_for(python):
+    """Of the wheel: all from 3.11 on take the same."""
+    minor = version(python)[1]
+    return "cp311-abi3" if minor >= 11 else f"cp3{minor}-cp3{minor}"
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +74,10 @@ def build(python, source, folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def stable_wheel(source, tmp_path_factory):
-    """Built by the newest, which has most that the oldest has not."""
-    return build(max(STABLE, key=lambda pair: pair[1])[0], source, tmp_path_factory.mktemp("stable"))
+def wheel_for(source, tmp_path_factory):
+    """wheel_for(tag): built by the newest that takes it, which has most that the oldest has not."""
+    builders = {tag_for(python): python for python in sorted(PYTHONS, key=version)}
+    return functools.lru_cache(None)(lambda tag: build(builders[tag], source, tmp_path_factory.mktemp("wheels")))
 
 
 def check_contents(wheel, extension):
@@ -124,20 +121,11 @@ def test_debians_tools_build_one_for_debians_python(source, tmp_path):
     check_use(PYTHON, wheel, tmp_path)
 
 
-@pytest.mark.parametrize("pair", BEFORE_STABLE, ids=named)
-def test_newer_tools_build_one_for_each_python_before_3_11(source, tmp_path, pair):
-    python, (_, minor) = pair
-    wheel = build(python, source, tmp_path / "wheels")
-    assert wheel.name == f"rlmflow-0.1.0-cp3{minor}-cp3{minor}-{PLATFORM}.whl"
-    check_contents(wheel, f"_engine.cpython-3{minor}-x86_64-linux-gnu.so")
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda python: "%d.%d" % version(python)[:2])
+def test_newer_tools_build_one_for_each_python_before_3_11_and_one_for_all_others(wheel_for, tmp_path, python):
+    tag = tag_for(python)
+    wheel = wheel_for(tag)
+    assert wheel.name == f"rlmflow-0.1.0-{tag}-{PLATFORM}.whl"
+    minor = version(python)[1]
+    check_contents(wheel, "_engine.abi3.so" if minor >= 11 else f"_engine.cpython-3{minor}-x86_64-linux-gnu.so")
     check_use(python, wheel, tmp_path)
-
-
-def test_newer_tools_build_one_for_all_pythons_from_3_11_on(stable_wheel):
-    assert stable_wheel.name == f"rlmflow-0.1.0-cp311-abi3-{PLATFORM}.whl"
-    check_contents(stable_wheel, "_engine.abi3.so")
-
-
-@pytest.mark.parametrize("pair", STABLE, ids=named)
-def test_the_one_wheel_works_in_every_python_from_3_11_on(stable_wheel, tmp_path, pair):
-    check_use(pair[0], stable_wheel, tmp_path)
