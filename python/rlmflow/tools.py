@@ -164,7 +164,8 @@ class Signature:
             return "(...)"
 
         def shown(name: str, annotation: Any) -> Any:
-            return self.hints.get(name, _Shown(annotation) if isinstance(annotation, str) else annotation)
+            hint = self.hints.get(name, _Shown(annotation) if isinstance(annotation, str) else annotation)
+            return None if hint is type(None) else hint
 
         return str(self.signature.replace(
             parameters=[p.replace(annotation=shown(p.name, p.annotation),

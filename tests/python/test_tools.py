@@ -412,6 +412,30 @@ def test_file_tools_are_functions_of_the_host_too(tmp_path):
     assert read_file(path) == "z z z"
 
 
+# ---- what the model is shown
+
+
+def test_without_a_description_the_first_paragraph_of_the_docstring_is_shown(anywhere):
+    @rlmflow.tool(proxy=True)
+    def fetch(url: str) -> str:
+        """Fetches a page,
+        as text.
+
+        No word of this is for the model."""
+        return url
+
+    @rlmflow.tool(proxy=True)
+    def silent() -> None:
+        pass
+
+    client = Replies(block("done(fetch('u'))"))
+    assert rlmflow.Flow(client, runtime=anywhere, tools=[fetch, silent]).run("q") == "u"
+    shown = client.asked[0][0]["content"]
+    assert "fetch(url: str) -> str`: Fetches a page, as text.\n" in shown and "No word" not in shown
+    assert rlmflow.get_tool_metadata(fetch).description == "Fetches a page, as text."
+    assert rlmflow.get_tool_metadata(silent).description == "" and "silent() -> None`" in shown
+
+
 # ---- after a stop
 
 
