@@ -1,5 +1,6 @@
 """What subclasses of Flow override: exec_turn, messages, build_system_prompt."""
 import asyncio
+import re
 
 import pytest
 import rlmflow
@@ -67,6 +68,46 @@ def test_exec_turn_of_each_child_has_its_own_graph(runtime):
 
     assert Watching(Tree(), runtime=runtime).run("q") == "['c', 'c', 'c']"
     assert sorted(agents) == [("root", 0), ("root.child0", 1), ("root.child1", 1), ("root.child2", 1)]
+
+
+def test_a_long_exec_turn_stops_no_sibling_and_no_stream(runtime):
+    """The first child's goes on only when the stream has shown all that its siblings do."""
+    async def main():
+        others_are_done = asyncio.Event()
+
+        class Slow(rlmflow.Flow):
+            async def exec_turn(self, graph, code, *, replay=False):
+                if graph.agent_id == "root.a":
+                    await others_are_done.wait()
+                return await super().exec_turn(graph, code, replay=replay)
+
+        def chat(messages):
+            if "child task" in messages[1]["content"]:
+                return block("print('c')") if len(messages) == 2 else block("done('c')")
+            return block("done(str(await launch_subagents([{'query': 'child task', 'name': n} for n in 'abc'])))")
+
+        streamed = []
+        async for event in Slow(chat, runtime=runtime, max_live=2, workers=1).run_streaming("q"):
+            streamed.append((event.agent_id, event.node_type))
+            if {("root.b", "done_output"), ("root.c", "done_output")} <= set(streamed):
+                others_are_done.set()
+        assert streamed.index(("root.a", "exec_action")) > streamed.index(("root.b", "done_output"))
+        assert streamed[-1] == ("root", "done_output")
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_long_exec_turn_is_no_time_of_the_run(runtime, tmp_path):
+    """While nobody works but a person who is asked, max_time stands still: the journal says for how long."""
+    class Slow(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            if "print" in code:
+                await asyncio.sleep(0.3)
+            return await super().exec_turn(graph, code, replay=replay)
+
+    assert Slow(Replies(*TWO), runtime=runtime, max_time=600).run("q", journal=tmp_path / "run.rlm") == "x is 1"
+    stood = re.findall(rb'"still_ms":(\d+)', (tmp_path / "run.rlm" / "journal").read_bytes())
+    assert stood and int(stood[-1]) >= 295
 
 
 def test_messages_and_the_system_prompt_can_be_made_anew(runtime):
