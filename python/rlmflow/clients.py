@@ -33,6 +33,7 @@ class LLMClient:
     price: Optional[Tuple[float, float, float, float]] = None
 
     def chat(self, messages: list, **options: Any) -> Any:
+        """The model's reply to `messages`."""
         raise NotImplementedError
 
 

@@ -25,10 +25,12 @@ class Event:
 
     @property
     def node_id(self) -> str:
+        """The node's id; "" without a node."""
         return self.node.id if self.node else ""
 
     @property
     def node_type(self) -> str:
+        """The node's type, as "exec_output"; "" without a node."""
         return self.node.type if self.node else ""
 
 
@@ -56,6 +58,7 @@ class InsertNode(Event):
 
     @property
     def index(self) -> int:
+        """Where in the trajectory, from 0."""
         return self.node.seq if self.node else 0
 
 

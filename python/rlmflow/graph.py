@@ -39,6 +39,10 @@ class GraphCheckpoint:
     digest: str
 
 
+def _told(name: str, doc: str) -> property:
+    return property(lambda self: self._info[name], doc=doc)
+
+
 class Graph:
     """One agent; `children` are those that it launched. A look at a run that goes on shows what is there at that
     moment. `Graph(query=...)` begins a tree for `Flow.run(graph=...)`: when the run has begun it is the run's root,
@@ -69,12 +73,12 @@ class Graph:
         self._nodes: List[Node] = []
         self._given = None
 
-    agent_id = property(lambda self: self._info["agent_id"])
-    graph_id = property(lambda self: self._info["graph_id"])
-    query = property(lambda self: self._info["query"])
-    model = property(lambda self: self._info["model"])
-    depth = property(lambda self: self._info["depth"])
-    parent_agent_id = property(lambda self: self._info["parent_agent_id"])
+    agent_id = _told("agent_id", 'Unique in the tree: "root", "root.child0", ...')
+    graph_id = _told("graph_id", "The id of the whole tree.")
+    query = _told("query", "The task that the agent began with.")
+    model = _told("model", "The name of its model among the flow's.")
+    depth = _told("depth", "0 for the root, 1 for what it launched, ...")
+    parent_agent_id = _told("parent_agent_id", "The id of the agent that launched it; None for the root.")
 
     @property
     def inputs(self) -> dict:
@@ -83,6 +87,7 @@ class Graph:
 
     @property
     def output_schema(self) -> Optional[dict]:
+        """The JSON Schema that the answer fits; None: any text is one."""
         return from_json(self._info["output_schema"]) if self._info["output_schema"] else None
 
     @property
@@ -99,6 +104,7 @@ class Graph:
         return {g.agent_id: g for g in (Graph._of(look, self._drive) for look in self._look.children())}
 
     def current(self) -> Optional[Node]:
+        """The last node; None while there is none."""
         nodes = self.nodes
         return nodes[-1] if nodes else None
 
@@ -117,15 +123,17 @@ class Graph:
         return all(g._look.state()["finished"] for g in self.walk())
 
     def usage(self, *, recursive: bool = True) -> LLMUsage:
+        """What model calls took, of the agent and all below it, or of the agent alone."""
         state = self._look.state()
         return _usage(state["usage_of_all" if recursive else "usage"])
 
     def tokens(self, *, recursive: bool = True) -> tuple:
-        """(input tokens, output tokens)"""
+        """(input tokens, output tokens) of `usage`."""
         usage = self.usage(recursive=recursive)
         return usage.input_tokens, usage.output_tokens
 
     def total_tokens(self, *, recursive: bool = True) -> int:
+        """The sum of `tokens`."""
         return sum(self.tokens(recursive=recursive))
 
     def walk(self) -> Iterator["Graph"]:
@@ -138,6 +146,7 @@ class Graph:
 
     @property
     def agents(self) -> Dict[str, "Graph"]:
+        """Agent id to graph: this one and all below it, parents first."""
         return {g.agent_id: g for g in self.walk()}
 
     def __getitem__(self, agent_id: str) -> "Graph":

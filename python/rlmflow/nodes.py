@@ -25,6 +25,7 @@ class LLMUsage:
 
     @property
     def total_tokens(self) -> int:
+        """Input and output."""
         return self.input_tokens + self.output_tokens
 
 

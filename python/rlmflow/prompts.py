@@ -23,6 +23,7 @@ class Section:
     level: int = 2
 
     def render(self, flow: Any, graph: Any) -> str:
+        """Its text with its heading; "" if it has none. TypeError: `body` returned no str."""
         text = self.body(flow, graph) if callable(self.body) else self.body
         if not isinstance(text, str):
             raise TypeError(f"the body of section {self.name!r} is a {type(text).__name__}; it must be a str")
@@ -42,6 +43,7 @@ class PromptBuilder:
 
     @property
     def names(self) -> List[str]:
+        """Of the sections, in order."""
         return [s.name for s in self.sections]
 
     def _index(self, name: str) -> int:

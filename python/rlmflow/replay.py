@@ -32,4 +32,5 @@ class ReplayReport:
 
     @property
     def same(self) -> bool:
+        """The replay went as the run did, and every cell printed the same."""
         return not self.diverged and not self.outputs_differ

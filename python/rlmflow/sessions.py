@@ -101,12 +101,14 @@ class HostCall:
 
     @property
     def args(self) -> Tuple[Any, ...]:
+        """The positional arguments, read when they are first asked for."""
         if self._args is None:
             self._args = tuple(_decoded(self._raw["args"], self._read))
         return self._args
 
     @property
     def kwargs(self) -> Mapping[str, Any]:
+        """The arguments by name, read when they are first asked for."""
         if self._kwargs is None:
             self._kwargs = types.MappingProxyType(
                 {k: _decoded(v, self._read) for k, v in self._raw["kwargs"].items()})

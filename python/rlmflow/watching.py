@@ -74,60 +74,60 @@ class LiveTreeRenderer(StreamConsumer):
         import asyncio
 
         self.graph = graph
-        if self.is_live():
+        if self._is_live():
             if self.timer is None:
-                self.draw()
-                self.timer = asyncio.get_running_loop().call_later(REDRAW_S, self.draw_again)
+                self._draw()
+                self.timer = asyncio.get_running_loop().call_later(REDRAW_S, self._draw_again)
         else:
             line = _line_of(event, graph)
             if line is not None:
-                self.write(line + "\n")
+                self._write(line + "\n")
 
     def close(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        if self.graph is not None and self.is_live():
-            self.draw()
+        if self.graph is not None and self._is_live():
+            self._draw()
         self.graph, self.lines, self.shown, self.drawn = None, 0, None, ""
 
-    def is_live(self) -> bool:
-        return (self.file is None and _notebook() is not None) or self.is_terminal()
+    def _is_live(self) -> bool:
+        return (self.file is None and _notebook() is not None) or self._is_terminal()
 
-    def is_terminal(self) -> bool:
-        return bool(getattr(self.out, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
+    def _is_terminal(self) -> bool:
+        return bool(getattr(self._out, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
 
     @property
-    def out(self) -> Any:
+    def _out(self) -> Any:
         return self.file if self.file is not None else sys.stderr
 
-    def write(self, text: str) -> None:
-        out = self.out
+    def _write(self, text: str) -> None:
+        out = self._out
         if out is not None:
             encoding = getattr(out, "encoding", None) or "utf-8"
             out.write(text.encode(encoding, "replace").decode(encoding))
             out.flush()
 
-    def draw_again(self) -> None:
+    def _draw_again(self) -> None:
         self.timer = None
-        self.draw()
+        self._draw()
 
-    def draw(self) -> None:
+    def _draw(self) -> None:
         graph = self.graph
         notebook = _notebook() if self.file is None else None
         assert graph is not None
-        width, height = (0, 0) if notebook is not None else _size_of(self.out)
+        width, height = (0, 0) if notebook is not None else _size_of(self._out)
         tree = _tree_of(graph, width, height, color=notebook is None and "NO_COLOR" not in os.environ)
         if tree == self.drawn:
             return
         self.drawn = tree
         if notebook is not None:
-            self.show(notebook, tree)
+            self._show(notebook, tree)
         else:
-            self.write((f"\r\033[{self.lines}A\033[J" if self.clear and self.lines else "") + tree)
+            self._write((f"\r\033[{self.lines}A\033[J" if self.clear and self.lines else "") + tree)
             self.lines = tree.count("\n")
 
-    def show(self, notebook: Any, tree: str) -> None:
+    def _show(self, notebook: Any, tree: str) -> None:
         data = {"text/plain": tree, "text/html": as_html(tree)}
         if self.shown is None:
             self.shown = notebook.display(data, raw=True, display_id=True)
