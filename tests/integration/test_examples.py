@@ -47,3 +47,20 @@ def test_minimal_says_what_is_wrong(minimal, scripted_model, server, tmp_path):
     server.set_rules([{"status": 401}])
     r = minimal("Turn it.", tmp_path / "file", "m", env={"OPENAI_BASE_URL": server.base_url})
     assert r.stdout.startswith("failed:") and "401" in r.stdout and r.returncode == 1
+
+
+def check_runtime(build_dir, workspace, *command):
+    """Its exit code, and what it says of each check by name."""
+    done = subprocess.run([build_dir / "examples" / "check_runtime", *command], capture_output=True, text=True,
+                          env=workspace.environment(), cwd=workspace.cwd, timeout=300)
+    assert done.stderr == ("" if command else "usage: check_runtime COMMAND [ARG...]\n")
+    return done.returncode, dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+
+
+def test_check_runtime_passes_a_sound_runtime_and_tells_what_another_breaks(build_dir, workspace):
+    code, said = check_runtime(build_dir, workspace, "sh", "-c", "{worker}")
+    assert code == 0 and set(said.values()) == {"ok"} and len(said) > 15
+    code, broken = check_runtime(build_dir, workspace, "false")
+    assert code == 1 and list(broken) == list(said) and broken["leaks"] == "ok"
+    assert "exit status 1" in broken["start"]
+    assert check_runtime(build_dir, workspace) == (2, {})

@@ -1,9 +1,10 @@
 """The check of runtimes: ours pass it, and one that breaks a promise is told which."""
 import os
+import re
 
 import pytest
 import rlmflow
-from conftest import PYTHON
+from conftest import PYTHON, ROOT
 from rlmflow.testing import RuntimeFault, check_runtime
 
 ALL = ("start resume many wake yield give_up children time_limit flood descriptors unicode input exit death done "
@@ -122,3 +123,12 @@ def test_the_message_says_what_was_wrong():
 def test_a_check_that_is_none_is_refused():
     with pytest.raises(ValueError, match="flod.*there are start, .*leaks"):
         check_runtime(rlmflow.LocalRuntime(), without=["flod"])
+
+
+def test_the_program_of_the_readme_checks(capsys):
+    """With a command that opens no session in the place of one that needs a host."""
+    code = re.search(r"^```python\n(import rlmflow\nfrom rlmflow.testing .*?)^```$", (ROOT / "README.md").read_text(),
+                     re.M | re.S)[1]
+    with pytest.raises(RuntimeFault, match="(?s)CommandRuntime failed .*exit status 1"):
+        exec(re.sub(r"\[.*\]", '["false"]', code), {})
+    assert len(capsys.readouterr().out.splitlines()) == len(ALL)
