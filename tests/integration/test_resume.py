@@ -11,29 +11,45 @@ from runs import command, go, look, mind  # noqa: F401
 
 TORTURE = bool(os.environ.get("RLMFLOW_TORTURE"))  # everything, instead of a sample
 WIDTH = 4
-ROOT = [
-    "seen = []\nwords = INPUTS['corpus'].split()\nseen.append(len(words))\nprint(seen)",
-    "import asyncio\n"
-    "halves = words[:3], words[3:]\n"
-    "first = launch_subagents([{'query': f'work {i}', 'name': f'w{i}', 'inputs': {'part': ' '.join(h)}}"
-    " for i, h in enumerate(halves)])\n"
-    "results, note = await asyncio.gather(first, llm_query('a note, please'))\n"
-    "seen.append(note)\nprint(results)",
-    "notes = await llm_query_batched(['one', 'two', 'three'])\nseen += notes\nprint(budget()['turns_left'] > 0)",
-    "more = await launch_subagents([{'query': 'work 9'}, {'query': 'work 8'}])\nseen += more\nprint(len(seen))",
-    "done('|'.join(map(str, seen + results)))",
-]
+FEW, TEN = (2, 2), (6, 4)  # how many children a run launches, the first time and the second
+
+
+def root(first, second):
+    """The cells of the root. Those of the first launch get a part of the corpus."""
+    return [
+        "seen = []\nwords = INPUTS['corpus'].split()\nseen.append(len(words))\nprint(seen)",
+        "import asyncio\n"
+        f"parts = [words[i::{first}] for i in range({first})]\n"
+        "first = launch_subagents([{'query': f'work {i}', 'name': f'w{i}', 'inputs': {'part': ' '.join(p)}}"
+        " for i, p in enumerate(parts)])\n"
+        "results, note = await asyncio.gather(first, llm_query('a note, please'))\n"
+        "seen.append(note)\nprint(results)",
+        "notes = await llm_query_batched(['one', 'two', 'three'])\nseen += notes\nprint(budget()['turns_left'] > 0)",
+        f"more = await launch_subagents([{{'query': f'work {{9 - i}}'}} for i in range({second})])\n"
+        "seen += more\nprint(len(seen))",
+        "done('|'.join(map(str, seen + results)))",
+    ]
+
+
 WORK = [
     "n = 0\nparts = INPUTS.get('part', 'none').split()",
     "for p in parts: n += len(p)\nprint(n)",
     "done(f'{n}:{await llm_query(\"deep \" + parts[0])}')",
 ]
-ANSWER = "6|noted|noted|noted|noted|4:noted|4:noted|15:noted|15:noted"
 INPUT = "corpus=aaaaa bbbbb ccccc ddddd eeeee fffff"
 
 
-def story():
-    return mind({"go": ROOT, "work": WORK})
+def answer_of(first, second):
+    """What such a run answers."""
+    return "|".join(["6", *["noted"] * 4, *["4:noted"] * second, *[f"{30 // first}:noted"] * first])
+
+
+ANSWER = answer_of(*FEW)
+
+
+def story(children=FEW):
+    """The minds of a run with so many children."""
+    return mind({"go": root(*children), "work": WORK})
 
 
 def bought(path):
@@ -56,9 +72,11 @@ def whole(go, server):
     return run
 
 
-def check_graph(run):
+def check_graph(run, children=FEW):
     """Nothing was launched twice, every launch was closed, every turn is there once."""
-    assert set(run.ends) == {"root", "root.w0", "root.w1", "root.child0", "root.child1"}
+    first, second = children
+    assert set(run.ends) == {"root", *(f"root.w{i}" for i in range(first)),
+                             *(f"root.child{i}" for i in range(second))}
     assert set(run.ends.values()) == {"answered"}
     for agent in run.ends:
         launches = [n["call_id"] for n in run.nodes(agent, "supervising_output")]
@@ -120,15 +138,26 @@ def boundaries(records, share=6):
     return [r for r in records if r.position in chosen]
 
 
-def test_record_boundaries_with_cells_run_again(whole, tmp_path, resumer):
-    total = len(bought(whole.path))
+@pytest.mark.parametrize("children, share", [(FEW, 8), (TEN, 40)], ids=["4 children", "10 children"])
+def test_record_boundaries_with_cells_run_again(go, tmp_path, resumer, children, share):
+    whole = go(story(children), "--input", INPUT, "--workers", "4")
+    records, total, answer = Journal(whole.path).records, len(bought(whole.path)), answer_of(*children)
+    assert whole.answer == answer, whole.stderr
+    accepted = next(r.position for r in records if r.kind == "node" and r["type"] == "done_output"
+                    and r["agent"] == "root")
 
     def at(record):
         copy = cut(whole.path, tmp_path / f"cut{record.end}.rlm", record.end)
-        before = len(bought(copy))
-        run, asked = resumer.resume(copy, "--restore", "replay")
-        assert run.answer == ANSWER, (record, run.stderr)
-        check_graph(run)
+        before, left = len(bought(copy)), (copy / "journal").read_bytes()
+        run, asked = resumer.resume(copy, "--restore", "replay", rules=story(children))
+        if record.position >= accepted:
+            assert run.code == 2 and "has ended with an answer" in run.stderr, (record, run.stderr)
+            assert (copy / "journal").read_bytes() == left
+            return
+        assert run.answer == answer, (record, run.stderr)
+        check_graph(run, children)
         assert asked == total - before, record
 
-    resumer.each(at, boundaries(Journal(whole.path).records[1:-2]))
+    chosen = {r.position: r for r in [*records[:2], *boundaries(records, share), *records[-2:]]}
+    assert len(chosen) > 20
+    resumer.each(at, chosen.values())
