@@ -313,7 +313,9 @@ class Graph:
             manifest = pathlib.Path(path, "graph.json")
             saved = json.loads(manifest.read_text(encoding="utf-8"))
             saved["metadata"] = {**saved["metadata"], **json.loads(added)}
-            manifest.write_text(json.dumps(saved, indent=2), encoding="utf-8")
+            whole = manifest.with_suffix(".part")
+            whole.write_text(json.dumps(saved, indent=2), encoding="utf-8")
+            whole.replace(manifest)
         return pathlib.Path(path)
 
     @classmethod

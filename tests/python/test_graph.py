@@ -199,6 +199,13 @@ def test_branches_are_merged(family):
         parent.merge(rlmflow.Graph("unrelated"))
 
 
+def test_merging_leaves_the_children_of_the_branch_behind(family):
+    parent = family.fork(from_node_id=family.nodes[1].id)  # before the launch
+    assert list(family.agents) == ["root", "root.one", "root.two"] and list(parent.agents) == ["root"]
+    assert "here-here" in parent.merge(family.fork()).node.content
+    assert list(parent.agents) == ["root"] and list(family.agents) == ["root", "root.one", "root.two"]
+
+
 def test_the_events_of_a_run_make_its_graph_again(runtime):
     async def main():
         flow = rlmflow.Flow(Family(), runtime=runtime)

@@ -2,10 +2,14 @@
 import asyncio
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 import rlmflow
+from conftest import make_package
 from test_flow import Replies, block
 from test_known_faults import Minds, launch, run
 
@@ -103,6 +107,38 @@ def test_batched_queries_are_bounded_and_in_order(runtime):
 
     assert run(Meeting(), runtime, workers=2)[1] == str([str(i) for i in range(6)])
     assert max(most) == 2
+
+
+def test_cells_of_siblings_run_at_the_same_time(runtime, tmp_path):
+    """Each writes a file, and waits for those of the others."""
+    code = block(f"import os, time\nopen({str(tmp_path)!r} + '/' + ENV['RLMFLOW_AGENT_ID'], 'w').close()\n"
+                 f"while len(os.listdir({str(tmp_path)!r})) < 3:\n    time.sleep(0.005)\ndone('met')")
+    client = Minds(child=[code], main=[launch(*[{"query": "child"}] * 3)])
+    assert run(client, runtime, exec_timeout=60)[1] == "['met', 'met', 'met']"
+
+
+SAVES = """
+import resource, signal, sys
+sys.path.insert(0, {site!r})
+import rlmflow
+nodes = [{{"type": "exec_output", "content": "x" * 1000}} for _ in range(1000)]
+graph = rlmflow.Graph.from_dict({{"query": "q", "nodes": [{{"type": "user_query", "content": "q"}}, *nodes]}})
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))
+graph.save({path!r}, metadata={{"note": "n"}})
+"""
+
+
+def test_a_save_that_a_crash_interrupts_leaves_no_half_of_a_tree(tmp_path):
+    """The kernel kills the process in the middle of a file."""
+    path = tmp_path / "saved"
+
+    def save(most):
+        program = SAVES.format(site=str(make_package()), most=most, path=str(path))
+        return subprocess.run([sys.executable, "-c", program], timeout=60).returncode
+
+    assert save(500_000) == -signal.SIGXFSZ and os.listdir(tmp_path) and not path.exists()
+    assert save(100_000_000) == 0 and len(rlmflow.Graph.load(path).nodes) == 1001
 
 
 def test_a_saved_tree_has_the_layout_that_is_known(runtime, tmp_path):

@@ -328,6 +328,27 @@ def test_the_working_directory_is_the_sessions_alone(tmp_path):
         run("1", runtime=rlmflow.LocalRuntime(working_directory=tmp_path / "none"))
 
 
+def test_sessions_with_other_working_directories_are_no_conflict(tmp_path):
+    """Two at once in one process: each says where it is while the other is there too."""
+    both = threading.Barrier(2)
+
+    @rlmflow.tool("meets", proxy=True)
+    def meet():
+        both.wait(20)
+
+    async def main():
+        runs = []
+        for name in "ab":
+            (tmp_path / name).mkdir()
+            flow = rlmflow.Flow(lambda messages: block("import os\nmeet()\nhere = os.getcwd()\nmeet()\ndone(here)"),
+                                runtime=rlmflow.LocalRuntime(working_directory=tmp_path / name), tools=[meet])
+            runs.append(flow.arun("q"))
+        return await asyncio.gather(*runs)
+
+    before = os.getcwd()
+    assert asyncio.run(main()) == [f"{tmp_path}/a", f"{tmp_path}/b"] and os.getcwd() == before
+
+
 # ---- many, anywhere, and nothing left
 
 

@@ -85,6 +85,31 @@ def test_a_run_is_replayed_without_its_client_and_tools(execute, runtime, tmp_pa
     assert report.diverged and not report.same and "messages" in report.what and report.agent_id == "root"
 
 
+@pytest.mark.parametrize("execute", [False, True])
+def test_a_replay_reads_what_children_and_queries_answered(execute, runtime, tmp_path):
+    """No model is asked for them again, and the root's cells see the same."""
+    def chat(messages):
+        asked.append(messages)
+        task = next(m["content"] for m in messages if m["role"] == "user")
+        if "child task" in task:
+            return block("done(INPUTS['n'] * 2)")
+        if "main" not in task:
+            return f"re: {task}"
+        return MAIN if messages[-1]["role"] == "user" and len(messages) == 2 else block("print(r, q)\ndone(str(r + q))")
+
+    asked = []
+    flow = rlmflow.Flow(chat, runtime=runtime)
+    assert flow.run("main", journal=tmp_path / "run.rlm") == "['2', '4', 're: p']"
+    bought = len(asked)
+    report = flow.replay(tmp_path / "run.rlm", execute=execute)
+    assert report.same and report.reason == "answered" and len(asked) == bought == 5
+    assert (report.cells_run, report.cells_not_run) == ((4, 0) if execute else (0, 4))
+
+
+MAIN = block("r = await launch_subagents([{'query': 'child task', 'inputs': {'n': n}} for n in (1, 2)])\n"
+             "q = [await llm_query('p')]\nprint(r, q)")
+
+
 def test_the_first_cell_that_printed_something_else_is_named(runtime, tmp_path):
     client = Replies(block("done((await launch_subagents([{'query': 'work', 'name': 'a'}]))[0])"),
                      block("print('same')"), block("import time\nprint(time.time_ns())"), block("done(1)"))
