@@ -46,11 +46,12 @@ def script_text(replies):
 
 
 def reset_signals():
-    """What a shell had this process ignore (SIGINT and SIGQUIT of a job in the background), its children
-    would ignore too; a handler of Python's becomes the default in them."""
+    """What a shell had this process ignore (SIGINT and SIGQUIT of a job in the background, SIGHUP under nohup),
+    its children would ignore too; a handler of Python's becomes the default in them."""
     for number in (signal.SIGINT, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def become_subreaper():
