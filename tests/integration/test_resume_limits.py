@@ -82,6 +82,24 @@ def test_limits_that_are_given_anew_hold_and_are_recorded(go, resumer, tmp_path)
     assert drives == [2, 4, 9]
 
 
+def test_a_model_and_caps_that_are_given_anew_hold_and_are_recorded(go, server, run_rlmflow, look):
+    """Also for the drives after it, which are given nothing."""
+    whole = go(rules(), "--max-iters", "2", "--max-budget", "90k", "--price", "other=2/10")
+    caps = ["--max-budget", "80k", "--max-cost", "3", "--max-time", "50s", "--max-output-tokens", "700"]
+    for flags in (["--model", "other", "--max-iters", "3", *caps], ["--max-iters", "9"]):
+        server.reset()
+        server.set_rules(rules())
+        run = look(run_rlmflow("resume", whole.path, "--restore", "replay", *flags), whole.path)
+        assert {(r.model, r.max_tokens) for r in server.requests} == {("other", 700)}, run.stderr
+    assert run.answer == "9"
+    drives = [r["options"] for r in Journal(whole.path).records if r.kind in ("run", "resumed")]
+    assert [o["models"]["default"] for o in drives] == [
+        {"name": name, "address": drives[0]["models"]["default"]["address"]} for name in ("m", "other", "other")]
+    names = ("max_budget", "max_cost_nano", "max_time_ms", "max_output_tokens")
+    assert [[o["limits"][n] for n in names] for o in drives] == [
+        [90_000, 0, 0, 8192], *[[80_000, 3 * 10**9, 50_000, 700]] * 2]
+
+
 @pytest.mark.parametrize("flags, reason", [(["--max-iters", "3"], "max_iters"), (["--max-budget", "3500"], "budget")])
 @pytest.mark.parametrize("mode", ["replay", "fresh"])
 def test_a_run_that_a_limit_ended_goes_on(go, resumer, flags, reason, mode):
