@@ -5,7 +5,9 @@ import re
 import shutil
 
 import pytest
+from journal import Journal
 from replies import FAMILY, cell, says
+from runs import command, go, look, mind  # noqa: F401
 
 
 @pytest.fixture
@@ -72,6 +74,50 @@ def test_usage_is_listed_by_agent_and_turn(run_rlmflow, family):
     assert r.code == 0 and re.search(r"^ +3 .*all agents$", r.stdout, re.M)
     assert len(re.findall(r"root\.[ab]  turn 1", r.stdout)) == 2
     assert run_rlmflow("view", family, "--usage", "--json").code == 2
+
+
+def spent_by(journal):
+    """{agent: {turn: usage}}; turn None: what it spent outside its turns."""
+    spent = {}
+    for r in journal.records:
+        turns = spent.setdefault(r.get("agent"), {})
+        if r.kind == "node" and r["type"] == "llm_output":
+            turns[len([t for t in turns if t]) + 1] = r["usage"]
+        elif r.kind == "settle":
+            turns[None] = r.get("usage", r.members)
+    return {agent: turns for agent, turns in spent.items() if turns}
+
+
+def amounts(usages):
+    """The columns of a row."""
+    sums = [sum(u.get(k, 0) for u in usages)
+            for k in ("input_tokens", "cached_tokens", "output_tokens", "cost_nano")]
+    return (str(len(usages)), *map(str, sums[:3]), f"${sums[3] / 1e9:.4f}")
+
+
+def test_usage_has_the_amounts_of_the_record(go, run_rlmflow):
+    run = go(mind({"go": ["r = await launch_subagents([{'query': 'work', 'name': 'w'}])\n"
+                          "x = await llm_query('many words ' * 900)", "done(r[0])"],
+                   "work": ["print('y' * 300)", "done('A')"]}), "--price", "3/20")
+    spent = spent_by(Journal(run.path))
+    assert {agent: set(turns) for agent, turns in spent.items()} == {"root": {1, 2, None}, "root.w": {1, 2}}
+    shown = run_rlmflow("view", run.path, "--usage").stdout
+    rows = re.findall(r"^ *(\d+) +(\d+) +(\d+) +(\d+) +(\$[\d.]+) +(.+)$", shown, re.M)
+    named = {row[5].split("  n_")[0]: row[:5] for row in rows}
+    expected = {"all agents": amounts([u for turns in spent.values() for u in turns.values()])}
+    for agent, turns in spent.items():
+        expected[agent] = amounts(list(turns.values()))
+        for turn, usage in turns.items():
+            rest = f"turn {turn}" if turn else "llm_query, and calls that failed or were lost"
+            expected[f"{agent}  {rest}"] = amounts([usage])
+    assert named == expected and len(rows) == len(expected) == 8
+    assert all(int(row[1]) > 0 and int(row[3]) > 0 for row in rows)
+    usage = run.usage
+    assert expected["all agents"][:2] == (str(usage["calls"]), str(usage["input_tokens"]))
+    assert expected["all agents"][3:] == (str(usage["output_tokens"]), f"${usage['cost']:.4f}")
+    # The dearest stand first, in each of the two lists.
+    costs = [float(row[4][1:]) for row in rows]
+    assert costs[1:3] == sorted(costs[1:3], reverse=True) and costs[3:] == sorted(costs[3:], reverse=True)
 
 
 def test_what_is_not_there_is_said(run_rlmflow, family, tmp_path):
