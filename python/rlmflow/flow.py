@@ -43,6 +43,9 @@ class RunEnded(Exception):
         super().__init__(f"{reason}: {message}" if message else reason)
         self.reason, self.message, self.graph, self.path = reason, message, graph, path
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.reason, self.message, self.graph, self.path)
+
 
 class Flow:
     """Runs agents: `llm` is their model (a client of this package, or any object with `chat(messages)`).

@@ -67,11 +67,12 @@ class Graph:
         return graph
 
     def _look_at(self, look: Any, drive: "Optional[Drive]" = None) -> None:
-        self._look, self._drive = look, drive
+        self._look = look
         self._messages: Optional[list] = None
         self._info = look.info()
-        self._nodes: List[Node] = []
+        self._nodes: List[Node] = []  # of a run, as far as they have been read; replaced, for other threads have it
         self._given = None
+        self._drive = drive  # the last: whoever sees it sees what belongs to it
 
     agent_id = _told("agent_id", 'Unique in the tree: "root", "root.child0", ...')
     graph_id = _told("graph_id", "The id of the whole tree.")
@@ -93,10 +94,13 @@ class Graph:
     @property
     def nodes(self) -> List[Node]:
         """The trajectory, as it is now."""
-        if self._drive is None:
-            self._nodes = []  # it may have been edited
-        self._nodes += [node_from_json(text) for text in self._look.nodes(len(self._nodes))]
-        return list(self._nodes)
+        if self._drive is None:  # it may have been edited
+            return [node_from_json(text) for text in self._look.nodes(0)]
+        known = self._nodes
+        come = [node_from_json(text) for text in self._look.nodes(len(known))]
+        if come:
+            self._nodes = known = [*known, *come]
+        return list(known)
 
     @property
     def children(self) -> Dict[str, "Graph"]:
@@ -166,6 +170,13 @@ class Graph:
         from .watching import as_html
 
         return as_html(str(self))
+
+    def __reduce__(self) -> tuple:
+        """Copied or pickled, also of a run that goes on, it is of a tree at rest, the whole one, with the same ids."""
+        root = self
+        while root.parent_agent_id is not None:
+            root = root[root.parent_agent_id]
+        return _at_rest, (type(self), root.to_dict(), self.agent_id, self._given)
 
     def __repr__(self) -> str:
         state = self._look.state()
@@ -342,6 +353,13 @@ def apply_graph_action(graph: Optional[Graph], event: "Union[Event, dict, str]")
     if graph is None:
         return Graph._of(_engine.build([_line_of(event)]))
     graph.apply(event)
+    return graph
+
+
+def _at_rest(kind: Any, d: dict, agent_id: str, given: Optional[dict]) -> Graph:
+    graph = kind.from_dict(d)
+    graph = graph if graph.agent_id == agent_id else graph[agent_id]
+    graph._given = given
     return graph
 
 

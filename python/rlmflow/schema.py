@@ -20,6 +20,9 @@ class StructuredOutputError(ValueError):
         super().__init__(f"Validation error: {cause}\nExpected JSON Schema: {json.dumps(json_schema_for(schema))}")
         self.content, self.schema, self.cause = content, schema, cause
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.content, self.schema, self.cause)
+
 
 def _method(schema: Any, name: str) -> Any:
     """A method of a pydantic model class or TypeAdapter, which are known by what they have: pydantic is imported

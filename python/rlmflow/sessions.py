@@ -55,6 +55,9 @@ class SessionDied(RuntimeError):
         super().__init__(message)
         self.reason, self.message, self.output = reason, message, output
 
+    def __reduce__(self) -> tuple:
+        return type(self), (self.reason, self.message, self.output)
+
 
 class CallError(NamedTuple):
     """What a host call raises in the agent's code: HostCallError, ValueError, TypeError, KeyError,
