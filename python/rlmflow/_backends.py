@@ -85,6 +85,7 @@ class Session:
         self.ready: concurrent.futures.Future = concurrent.futures.Future()
         self.outcome: Optional[concurrent.futures.Future] = None
         self.task: Optional[asyncio.Task] = None
+        self.fail: Callable[[str], Any] = lambda why: None  # the question that the task answers
         self.answers: Dict[int, Any] = {}  # of done(), by call
         self.answer: Any = None
 
@@ -227,8 +228,16 @@ class Backends:
             if session.drive is not None:
                 session.handle.fail(step, f"{name} {why}")
 
+        session.fail = fail
         session.task = self.drive.loop.create_task(coroutine)
         session.task.add_done_callback(lambda task: self.drive.blame(fail) if task.cancelled() else task.exception())
+
+    def give_up_closed_loop(self, why: str) -> None:
+        self.closing.clear()
+        for session in self.sessions.values():
+            if session.task is not None and not session.task.done():
+                session.task = None
+                session.fail(why)
 
     async def end(self) -> None:
         """Waits for those that the end of the run closes."""

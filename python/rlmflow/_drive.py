@@ -5,7 +5,7 @@ import asyncio
 import inspect
 import json
 import warnings
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, Optional, Set, Tuple
 
 from . import _engine
 from ._asking import describe_failure, is_async_reply, text_of, text_of_async
@@ -19,6 +19,7 @@ from .values import describe
 from .watching import Watcher
 
 TURNS_END_S = 10
+LOOP_CLOSED = "was at work on an event loop that has been closed"
 BLAME_S = 0.05  # in which whoever drives the run hears of a cancellation that has come to a hook first
 
 # Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
@@ -75,7 +76,7 @@ class Drive:
         self.watcher: Optional[Watcher] = None
         self.attached = False  # somebody drives it
         self.is_stopping = False
-        self.tasks: Dict[Any, asyncio.Task] = {}
+        self.tasks: Dict[Any, Tuple[asyncio.Task, Callable[[str], Any]]] = {}  # and whom to tell of its failure
         self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
         self.turns: Dict[str, Turn] = {}
         self.backends: Optional[Backends] = None  # of a runtime whose `open` is overridden
@@ -94,6 +95,20 @@ class Drive:
         self.watcher = Watcher(self.flow.watch, self) if self.flow.watch else None
         self.loop.add_reader(self.run.fileno(), self.take)
         self.attached, self.is_stopping = True, False
+        if self.tasks or self.backends is not None:
+            self.give_up_closed_loop()
+
+    def give_up_closed_loop(self) -> None:
+        """The loop that the run was on has been closed under it: what was asked there is not answered there."""
+        tasks, self.tasks = self.tasks, {}
+        self.given_up.clear()
+        for turn in self.turns.values():
+            if turn.observed is not None:
+                turn.observed = self.loop.create_future()
+        for _, fail in tasks.values():
+            fail(LOOP_CLOSED)
+        if self.backends is not None:
+            self.backends.give_up_closed_loop(LOOP_CLOSED)
 
     def detach(self) -> None:
         if not self.loop.is_closed():
@@ -136,6 +151,7 @@ class Drive:
 
     async def wait(self) -> None:
         """Until the run has ended. Cancelled, it stops the run where it is and waits for that."""
+        loop = self.loop
         try:
             await asyncio.shield(self.ended)
             await self.finish_turns()
@@ -143,7 +159,8 @@ class Drive:
             await self.stop()
             raise
         finally:
-            await self.end()
+            if self.loop is loop:  # else this was left on a closed one, and the run has gone on elsewhere
+                await self.end()
 
     async def stop(self) -> None:
         """Stops the run where it is and waits for that, cancelled or not: the engine sees to it that it is soon."""
@@ -170,7 +187,7 @@ class Drive:
 
     async def finish_turns(self) -> None:
         """Lets the overrides that have what was observed come to their end."""
-        tasks = [self.tasks[t.answer] for t in self.turns.values() if t.answer in self.tasks]
+        tasks = [self.tasks[t.answer][0] for t in self.turns.values() if t.answer in self.tasks]
         if tasks:
             late = (await asyncio.wait(tasks, timeout=TURNS_END_S))[1]
             if late:
@@ -184,8 +201,9 @@ class Drive:
 
     def close(self) -> None:
         self.detach()
-        for task in list(self.tasks.values()):
-            task.cancel()
+        for task, _ in list(self.tasks.values()):
+            if not task.get_loop().is_closed():
+                task.cancel()
         self.pool.close()
         self.pool = self.stepper = None
 
@@ -207,7 +225,7 @@ class Drive:
             coroutine.close()
             return
         task = self.loop.create_task(coroutine)
-        self.tasks[answer] = task
+        self.tasks[answer] = task, fail
         task.add_done_callback(lambda task: self.end_task(answer, task, fail))
 
     def end_task(self, answer: Any, task: asyncio.Task, fail: Callable[[str], Any]) -> None:
@@ -260,10 +278,9 @@ class Drive:
             self.stepper.watch(None, self)
 
     def on_cancel(self, answer: Any) -> None:
-        task = self.tasks.get(answer)
-        if task is not None:
+        if answer in self.tasks:
             self.given_up.add(answer)
-            task.cancel()
+            self.tasks[answer][0].cancel()
         else:
             self.pool.give_up(answer)
 

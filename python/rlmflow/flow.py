@@ -141,10 +141,12 @@ class Flow:
         return await self._finish(drive)
 
     async def _finish(self, drive: Drive) -> str:
+        loop, root = drive.loop, None
         try:
             await drive.wait()
         finally:
-            root = drive.let_go()
+            if drive.loop is loop:
+                root = drive.let_go()
         return _answer_of(drive, root)
 
     def terminate(self, agent_ids: Optional[Iterable[str]] = None) -> None:

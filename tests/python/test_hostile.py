@@ -1,5 +1,7 @@
 """What the user's code does wrong in each place where it is asked: it is told by name, and nothing hangs."""
 import asyncio
+import gc
+import threading
 import warnings
 
 import pytest
@@ -87,12 +89,12 @@ IN_CELLS = ["our_tool()", "start", "resume"]  # what the agent is told of, and g
 ALL = [*ASKED, *IN_CELLS, "close"]
 
 
-def outcome(flow):
+def outcome(flow, graph=None):
     """The answer and what was told: to the caller, to the model or in warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            answer, told = flow.run("q"), ""
+            answer, told = flow.run(None if graph else "q", graph=graph), ""
         except rlmflow.RunEnded as e:
             answer, told = e.reason, e.message
     assert flow.acts == 1
@@ -223,6 +225,30 @@ def test_one_that_never_returns_is_cancelled_with_its_run(hook):
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("hook", [h for h in ALL if h not in ("sync chat()", "close")])
+def test_one_whose_loop_is_closed_is_named_and_the_run_goes_on_elsewhere(hook):
+    here = threading.Event()
+
+    async def act(flow, graph):
+        here.set()
+        await asyncio.sleep(3600)
+
+    async def until_there():
+        while not here.is_set():
+            await asyncio.sleep(0.01)
+
+    flow, graph, loop = Flow(hook, act, max_time=60), rlmflow.Graph("q"), asyncio.new_event_loop()
+    task = loop.create_task(flow.arun(graph=graph))
+    loop.run_until_complete(until_there())
+    loop.close()
+    if hook != "open":  # now or later: the tasks that were left behind go while the run goes on
+        del task
+        gc.collect()
+    answer, told = outcome(flow, graph=graph)
+    named = "exec_turn" if hook in IN_CELLS else hook  # it waits for the cell
+    assert (answer, flow.runs) == ("failed", {}) and f"{named} was at work on an event loop that has been closed" in told
 
 
 def test_a_close_that_never_returns_is_left_behind(monkeypatch):
