@@ -15,7 +15,7 @@ from ._tool_calls import ToolCall
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import describe
+from .values import describe, kind_of
 from .watching import Watcher
 
 TURNS_END_S = 10
@@ -50,9 +50,11 @@ class Turn:
         """Has the engine run the code; the node that it observes."""
         if self.observed is not None:
             raise RuntimeError("exec_turn runs the code of a turn once")
+        if not isinstance(code, str):
+            raise TypeError(f"the code of exec_turn is {kind_of(code)}; it must be a str")
+        self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
         self.observed = asyncio.get_running_loop().create_future()
         self.is_running = True
-        self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
         return await self.observed
 
     def observe(self, node: Node) -> None:

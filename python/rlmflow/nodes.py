@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any, ClassVar, Dict, List
 
-from .values import to_json
+from .values import kind_of, to_json
 
 __all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput", "LLMOutput", "LLMUsage",
            "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "node_from_dict"]
@@ -144,6 +144,9 @@ _CLASSES = {c.type: c for c in (UserQuery, LLMOutput, ExecAction, ExecOutput, Su
                                 ErrorOutput, DoneOutput)}
 
 
+_TEXTS = frozenset(("content", "code", "output", "error", "result", "reason", "model"))
+
+
 def usage_from_dict(usage: dict) -> LLMUsage:
     known = {f.name for f in dataclasses.fields(LLMUsage)}
     return LLMUsage(**{k: v for k, v in usage.items() if k in known})
@@ -184,7 +187,15 @@ def node_to_line(node: Node) -> dict:
 
 def node_for_engine(node: Node) -> dict:
     """As the functions of the engine take one to be put in: its place and its time are theirs."""
+    if not isinstance(node, Node):
+        raise TypeError(f"a node is a Node or a str, not {kind_of(node)}")
     d = node_to_line(node)
+    for name in _TEXTS & d.keys():
+        if not isinstance(d[name], str):
+            raise TypeError(f"{type(node).__name__}.{name} is {kind_of(d[name])}; it must be a str")
+    agents = d.get("agents", [])
+    if not isinstance(agents, list) or not all(isinstance(agent_id, str) for agent_id in agents):
+        raise TypeError(f"the agents of a {type(node).__name__} are a list of their ids, not {agents!r:.200}")
     if "metadata" in d:
         d["metadata"] = to_json(d["metadata"])
     return {k: v for k, v in d.items() if isinstance(v, str) or k == "agents"}

@@ -62,12 +62,14 @@ static PyObject *graph_info(PyObject *object, PyObject *none)
         return NULL;
     }
     rlm_graph *parent = rlm_graph_parent(g);
+    const char *agent_id = rlm_graph_agent_id(g), *graph_id = rlm_graph_id(g);
     PyObject *result = Py_BuildValue(
-        "{s:s,s:s,s:N,s:N,s:N,s:i,s:z,s:N}", "agent_id", rlm_graph_agent_id(g), "graph_id",
-        rlm_graph_id(g), "query", str_to_python(rlm_graph_query(g)), "inputs",
-        str_to_python(rlm_graph_inputs(g)), "model", str_to_python(rlm_graph_model(g)), "depth",
-        rlm_graph_depth(g), "parent_agent_id", parent ? rlm_graph_agent_id(parent) : NULL,
-        "output_schema", str_to_python(rlm_graph_output_schema(g)));
+        "{s:N,s:N,s:N,s:N,s:N,s:i,s:z,s:N}", "agent_id", text_to_python(agent_id, strlen(agent_id)),
+        "graph_id", text_to_python(graph_id, strlen(graph_id)), "query",
+        str_to_python(rlm_graph_query(g)), "inputs", str_to_python(rlm_graph_inputs(g)), "model",
+        str_to_python(rlm_graph_model(g)), "depth", rlm_graph_depth(g), "parent_agent_id",
+        parent ? rlm_graph_agent_id(parent) : NULL, "output_schema",
+        str_to_python(rlm_graph_output_schema(g)));
     engine_leave_unchanged();
     return result;
 }
@@ -124,17 +126,20 @@ static PyObject *graph_children(PyObject *object, PyObject *none)
 static PyObject *graph_agent(PyObject *object, PyObject *id)
 {
     struct graph_object *self = (struct graph_object *)object;
-    const char *agent_id = PyUnicode_AsUTF8AndSize(id, NULL);
-    if (!agent_id) {
+    struct rlm_str text;
+    PyObject *held;
+    if (engine_is_forked() ? engine_start() : text_from_python(id, &text, &held)) {
         return NULL;
     }
     engine_enter();
-    bool there = rlm_graph_agent(self->root, agent_id) != NULL;
+    bool there = strlen(text.ptr) == text.len && rlm_graph_agent(self->root, text.ptr);
     engine_leave_unchanged();
+    PyObject *result = there ? graph_new(self->owner, self->root, text.ptr) : Py_None;
     if (!there) {
-        Py_RETURN_NONE;
+        Py_INCREF(Py_None);
     }
-    return graph_new(self->owner, self->root, agent_id);
+    Py_DECREF(held);
+    return result;
 }
 
 static PyObject *graph_state(PyObject *object, PyObject *none)

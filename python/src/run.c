@@ -314,10 +314,11 @@ static PyObject *run_outcome(PyObject *object, PyObject *none)
     const char *reason = rlm_run_reason(self->run), *message = rlm_run_message(self->run);
     const rlm_error *error = rlm_run_error(self->run);
     PyObject *result = Py_BuildValue(
-        "{s:N,s:s,s:N,s:i,s:z,s:(LLLLLL)}", "answer", str_to_python(rlm_run_answer(self->run)),
-        "reason", reason, "message", text_to_python(message, strlen(message)), "code",
-        rlm_error_code(error), "path", rlm_run_path(self->run), "usage", u.calls, u.input_tokens,
-        u.cached_tokens, u.output_tokens, u.cost_nano, u.estimated);
+        "{s:N,s:N,s:N,s:i,s:z,s:(LLLLLL)}", "answer", str_to_python(rlm_run_answer(self->run)),
+        "reason", text_to_python(reason, strlen(reason)), "message",
+        text_to_python(message, strlen(message)), "code", rlm_error_code(error), "path",
+        rlm_run_path(self->run), "usage", u.calls, u.input_tokens, u.cached_tokens, u.output_tokens,
+        u.cost_nano, u.estimated);
     engine_leave_unchanged();
     return result;
 }

@@ -282,3 +282,16 @@ def test_threads_edit_one_tree():
         seqs = [n.seq for n in graph.nodes]
         assert seqs == list(range(len(seqs)))
     assert len(graph.nodes) == 201 and len(set(ids(graph))) == 201
+
+
+@pytest.mark.parametrize("agent_id", ["root\0", "root\ud800", "\ud800", ""])
+def test_an_id_that_no_agent_has_is_in_no_graph(agent_id):
+    graph = rlmflow.Graph("q")
+    assert agent_id not in graph
+    with pytest.raises(KeyError):
+        graph[agent_id]
+
+
+def test_an_id_of_an_agent_may_be_any_text():
+    graph = rlmflow.Graph("q", agent_id="odd \ud800")
+    assert graph.agent_id == "odd \ud800" and graph["odd \ud800"].nodes == graph.nodes

@@ -43,6 +43,10 @@ def test_a_node_that_exec_turn_returns_is_appended_once(runtime):
     ("return None", "exec_turn raised TypeError: exec_turn returned NoneType; it must return the node"),
     ("await super(F, self).exec_turn(graph, code)\n  return await super(F, self).exec_turn(graph, code)",
      "exec_turn raised RuntimeError: exec_turn runs the code of a turn once"),
+    ("return await super(F, self).exec_turn(graph, 5)",
+     "exec_turn raised TypeError: the code of exec_turn is an int; it must be a str"),
+    ("return rlmflow.ExecOutput(content=5)", "exec_turn raised TypeError: ExecOutput.content is an int; it must be a str"),
+    ("return rlmflow.SupervisingOutput(waiting_on=5)", "TypeError: the agents of a SupervisingOutput are a list of their ids"),
 ])
 def test_an_exec_turn_that_is_wrong_fails_its_agent(what, told, runtime):
     space = {"rlmflow": rlmflow}
@@ -132,3 +136,13 @@ def test_messages_that_raise_fail_the_agent(runtime):
 
     with pytest.raises(rlmflow.RunEnded, match="messages raised ZeroDivisionError"):
         Broken(Replies(*TWO), runtime=runtime).run("q")
+
+
+def test_a_reason_of_exec_turns_own_may_be_any_text(runtime):
+    class Odd(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            return rlmflow.DoneOutput(reason="odd \ud800", content="why")
+
+    with pytest.raises(rlmflow.RunEnded) as e:
+        Odd(Replies(*TWO), runtime=runtime).run("q")
+    assert e.value.reason == e.value.graph.reason == "odd \ud800"
