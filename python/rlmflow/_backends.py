@@ -74,6 +74,10 @@ class Inner(Backend):
         return waiting(done)
 
 
+def _nobody(why: str) -> None:
+    """Is told of a failure that no question waits for."""
+
+
 class Session:
     """One backend of the user's and, if it has one, the session that it wraps."""
 
@@ -85,7 +89,7 @@ class Session:
         self.ready: concurrent.futures.Future = concurrent.futures.Future()
         self.outcome: Optional[concurrent.futures.Future] = None
         self.task: Optional[asyncio.Task] = None
-        self.fail: Callable[[str], Any] = lambda why: None  # the question that the task answers
+        self.fail: Callable[[str], Any] = _nobody  # the question that the task answers
         self.answers: Dict[int, Any] = {}  # of done(), by call
         self.answer: Any = None
 
@@ -140,6 +144,7 @@ class Session:
                 warnings.warn(f"close of {type(self.backend).__name__} raised {describe(e)}")
         # It keeps nothing: the drive goes with its last graph, whoever has this, and no cycle waits for the collector.
         self.drive = self.backend = self.inner = self.outcome = self.task = None
+        self.fail = _nobody
 
     # The session that it wraps.
 
