@@ -78,8 +78,22 @@ static void drop_queue(struct rlm_sender *s)
     s->queue = RLM_BUF(RLM_SENDER_MAX_BYTES);
 }
 
+/* A queue that is never quite empty must not keep all that went through it. What is moved is less than what has
+ * been sent since the last time, unless the queue is full. */
+static void drop_sent(struct rlm_sender *s, size_t wanted)
+{
+    if (s->sent > rlm_sender_queued(s) || s->queue.len + wanted > RLM_SENDER_MAX_BYTES) {
+        rlm_buf_drop(&s->queue, s->sent);
+        for (size_t i = 0; i < s->fds.len; i++) {
+            s->fds.items[i].at -= s->sent;
+        }
+        s->sent = 0;
+    }
+}
+
 static int enqueue(struct rlm_sender *s, const char *bytes, size_t len, int fd, rlm_error **err)
 {
+    drop_sent(s, len);
     if (fd >= 0) {
         struct rlm_passed_fd *p = rlm_vec_push(&s->fds);
         if (!p) {
