@@ -1,7 +1,7 @@
 """Runtimes that keep agents away from this machine: a sandbox, containers, rented sandboxes.
 
 This version of rlmflow takes and checks what they are given, and cannot open their sessions yet: a run with
-one raises NotImplementedError before its model is asked anything. """
+one raises NotImplementedError before its model is asked anything."""
 from __future__ import annotations
 
 import os

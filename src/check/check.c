@@ -18,9 +18,7 @@ enum {
     THREAD_PATIENCE_MS = 20000, /* the same, where it cannot be killed */
 };
 
-#define SCRIPT(name)                             \
-    extern const char rlm_check_script_##name[]; \
-    extern const size_t rlm_check_script_##name##_size;
+#define SCRIPT(name) extern const char rlm_check_script_##name[];
 SCRIPT(start)
 SCRIPT(resume)
 SCRIPT(many)
