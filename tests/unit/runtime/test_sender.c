@@ -90,52 +90,58 @@ TEST(who_does_not_read_gets_no_more_than_may_wait)
     close(ends[1]);
 }
 
-/* The byte that a descriptor goes with must be the one it was given with, wherever that has moved to. */
-TEST(a_descriptor_keeps_its_byte_when_what_was_sent_is_dropped)
+/* Whether a descriptor came with the next byte, which must be that at `at`. */
+static bool take_byte(int fd, size_t at)
 {
+    char byte, room[CMSG_SPACE(sizeof(int))];
+    struct iovec one = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {
+        .msg_iov = &one, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
+    CHECK_INT(recvmsg(fd, &message, MSG_CMSG_CLOEXEC), 1);
+    CHECK_INT(byte, byte_at(at));
+    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    int passed;
+    if (c) {
+        memcpy(&passed, CMSG_DATA(c), sizeof passed);
+        close(passed);
+    }
+    return c != NULL;
+}
+
+/* Takes a piece; every third comes with a descriptor at its first byte. */
+static void take_piece(struct rlm_sender *s, int fd, size_t piece)
+{
+    size_t at = piece * PIECE;
+    rlm_sender_flush(s);
+    CHECK_INT(take_byte(fd, at), piece % 3 == 0);
+    at++;
+    while (at < (piece + 1) * PIECE) {
+        take(fd, (piece + 1) * PIECE - at, &at);
+        rlm_sender_flush(s);
+    }
+}
+
+TEST(descriptors_keep_their_bytes_when_what_was_sent_is_dropped)
+{
+    enum { ALL = 200, WAITING = 16 };
     static char piece[PIECE];
     struct rlm_sender s = RLM_SENDER_INIT;
     rlm_error *err = NULL;
-    size_t taken = 0, marked = 0;
-    int ends[2], found = -1;
+    int ends[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
     s.fd = ends[1];
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < ALL; i++) {
         fill(piece, i * PIECE);
-        if (i == 60) {
-            marked = i * PIECE;
-            CHECK_INT(rlm_sender_send(&s, piece, PIECE, fcntl(ends[0], F_DUPFD_CLOEXEC, 0), &err),
-                      0);
-        } else {
-            CHECK_INT(rlm_sender_send(&s, piece, PIECE, -1, &err), 0);
-        }
-        if (i >= 16 && i < 60) {
-            take(ends[0], PIECE, &taken);
-            rlm_sender_flush(&s);
+        int passed = i % 3 == 0 ? fcntl(ends[0], F_DUPFD_CLOEXEC, 0) : -1;
+        CHECK_INT(rlm_sender_send(&s, piece, PIECE, passed, &err), 0);
+        if (i >= WAITING) {
+            take_piece(&s, ends[0], i - WAITING);
         }
     }
-    while (found < 0 && taken <= marked) {
-        char byte;
-        char room[CMSG_SPACE(sizeof(int))];
-        struct iovec one = {.iov_base = &byte, .iov_len = 1};
-        struct msghdr message = {
-            .msg_iov = &one, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-        ssize_t n = recvmsg(ends[0], &message, MSG_CMSG_CLOEXEC);
-        if (n < 0) {
-            CHECK_INT(errno, EAGAIN);
-            rlm_sender_flush(&s);
-            continue;
-        }
-        CHECK_INT(byte, byte_at(taken));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        if (c) {
-            memcpy(&found, CMSG_DATA(c), sizeof found);
-            CHECK_INT(taken, marked);
-        }
-        taken++;
+    for (size_t i = ALL - WAITING; i < ALL; i++) {
+        take_piece(&s, ends[0], i);
     }
-    CHECK(found >= 0);
-    close(found);
+    CHECK(!rlm_sender_waits(&s) && !s.broken);
     rlm_sender_deinit(&s);
     close(ends[0]);
     close(ends[1]);
