@@ -70,7 +70,7 @@ class _Runner:
         self.coroutine = coroutine
         self.loop: Any = None
         self.task: Any = None
-        self.was_interrupted = False
+        self.was_interrupted = self.was_given_up = False
 
     def run(self) -> Any:
         kept, _kept.loop = _kept.loop, None
@@ -97,9 +97,9 @@ class _Runner:
                     or getattr(self.loop, "_default_executor", True))
 
     def finish(self) -> None:
+        if self.was_given_up:
+            return
         if not self.task.done():  # an exception came from a callback, or a hook wants to leave the program
-            if self.was_interrupted:
-                return
             self.task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 self.loop.run_until_complete(self.task)
@@ -117,6 +117,7 @@ class _Runner:
         await self.loop.shutdown_asyncgens()
 
     def on_interrupt(self, number: int, frame: Optional[types.FrameType]) -> None:
+        self.was_given_up = self.was_interrupted
         if self.was_interrupted or _is_foreign(frame):
             raise KeyboardInterrupt
         self.cancel()
