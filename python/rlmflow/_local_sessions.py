@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Optional, Set
 from . import _engine, _worker
 from ._local_changes import CHANGES, OF_THREAD
 
-IDLE_SECONDS = 1.0  # for which a thread waits for another session
+IDLE_S = 1.0  # for which a thread waits for another session
 COPIED = "a mapped text is never let go of, which a process that goes on after its session cannot afford"
 
 
@@ -247,7 +247,7 @@ class Threads:
         except OSError:
             pass
         while True:
-            offer = _engine.take_session(IDLE_SECONDS)
+            offer = _engine.take_session(IDLE_S)
             with self.lock:
                 if offer is not None or self.waiting > 1 or not self.engaged:
                     self.waiting -= 1

@@ -21,6 +21,8 @@ TWO = block("x = 1\nprint('one', x)"), block("done(f'x is {x}')")
 @pytest.fixture
 def nothing_leaks(monkeypatch):
     monkeypatch.setattr("rlmflow._backends.CLOSE_S", 0.1)
+    for module in ("_pool", "_local_sessions"):  # whose threads are waited for
+        monkeypatch.setattr(f"rlmflow.{module}.IDLE_S", 0.05)
     for kind in LOOPS:  # what each makes once
         LOOPS[kind]().close()
     rlmflow.Flow(Replies(*TWO), runtime=rlmflow.LocalRuntime()).run("q")
@@ -247,7 +249,9 @@ class Moment:
                 return super().messages(graph, force_final=force_final)
 
         class Runtime(rlmflow.LocalRuntime):
-            async def open(self, graph):
+            async def open(self, graph):  # while the model is asked
+                while place == "open" and graph.nodes[-1].type != "llm_output":
+                    await asyncio.sleep(0.001)
                 await moment.wait("open")
                 return Backend(await super().open(graph))
 
