@@ -242,7 +242,7 @@ def test_a_tool_may_fork(kind, how):
 BEFORE = '''
 import rlmflow
 child = os.fork()
-print(Alive(sys.argv[1]).finish(), flush=True)
+print(Alive(sys.argv[1]).finish() + "\\n", end="", flush=True)  # in one piece: both write
 if child:
     print(os.waitpid(child, 0)[1])
 '''
