@@ -737,6 +737,11 @@ enum rlm_prompt_section {
 RLM_API char *
 rlm_flow_prompt_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section);
 
+/* The code that a flow finds in a model's reply, and would run: the first block of Python that is not blank,
+ * or all of a reply that is code alone. 0, and the caller frees it; 1: there is none, `*ret_code` is NULL and
+ * `*ret_len` 0. RLM_E_NOMEM. */
+RLM_API int rlm_reply_code(struct rlm_str reply, char **ret_code, size_t *ret_len, rlm_error **err);
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 enum rlm_input_kind {

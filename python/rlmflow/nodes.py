@@ -5,10 +5,12 @@ import dataclasses
 import json
 from typing import Any, ClassVar, Dict, List
 
+from . import _engine
 from .values import kind_of, to_json
 
 __all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput", "LLMOutput", "LLMUsage",
-           "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "node_from_dict"]
+           "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "code_block",
+           "node_from_dict"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +152,12 @@ _TEXTS = frozenset(("content", "code", "output", "error", "result", "reason", "m
 def usage_from_dict(usage: dict) -> LLMUsage:
     known = {f.name for f in dataclasses.fields(LLMUsage)}
     return LLMUsage(**{k: v for k, v in usage.items() if k in known})
+
+
+def code_block(reply: str) -> str:
+    """The code in a model's reply that an agent would run: its first block of Python that is not blank, or all of a
+    reply that is code alone. "" where there is none. What is marked as reasoning is passed over."""
+    return _engine.reply_code(reply)
 
 
 def node_from_dict(d: dict) -> Node:

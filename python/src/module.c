@@ -36,6 +36,27 @@ static PyObject *prompt_section(PyObject *module, PyObject *args)
     return result;
 }
 
+static PyObject *reply_code(PyObject *module, PyObject *reply)
+{
+    (void)module;
+    PyObject *keep = NULL;
+    struct rlm_str text;
+    char *code;
+    size_t len;
+    rlm_error *err = NULL;
+    if (text_from_python(reply, &text, &keep) < 0) {
+        return NULL;
+    }
+    int r = rlm_reply_code(text, &code, &len, &err);
+    Py_DECREF(keep);
+    if (r < 0) {
+        return raise_error(err);
+    }
+    PyObject *result = text_to_python(code ? code : "", len);
+    free(code);
+    return result;
+}
+
 /* check_json(schema, value or None) */
 static PyObject *check_json(PyObject *module, PyObject *args)
 {
@@ -86,6 +107,8 @@ static PyMethodDef methods[] = {
      "rlm_conformance_check."},
     {"prompt_section", prompt_section, METH_VARARGS,
      "prompt_section(section): a part of the engine's own system prompt, as every flow has it."},
+    {"reply_code", reply_code, METH_O,
+     "reply_code(reply): the code in a model's reply that would run; empty where there is none."},
     {"check_json", check_json, METH_VARARGS,
      "check_json(schema, value or None): ValueError for a JSON text that is no schema, or that does "
      "not fit it."},

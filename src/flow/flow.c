@@ -1,4 +1,5 @@
 #include "flow/call.h"
+#include "flow/code.h"
 #include "flow/gate.h"
 #include "flow/prompt.h"
 #include "flow/run.h"
@@ -169,6 +170,24 @@ char *rlm_flow_system_prompt(const rlm_flow *flow, int depth)
 char *rlm_flow_prompt_section(const rlm_flow *flow, int depth, enum rlm_prompt_section section)
 {
     return rlm_prompt_section(flow, depth, section);
+}
+
+int rlm_reply_code(struct rlm_str reply, char **ret_code, size_t *ret_len, rlm_error **err)
+{
+    rlm_auto_buf struct rlm_buf code = RLM_BUF(reply.len + 64), note = RLM_BUF(64 * 1024);
+    int outcome = rlm_code_extract(reply, &code, &note);
+    int r;
+    if ((r = rlm_buf_check(&code, err)) < 0 || (r = rlm_buf_check(&note, err)) < 0) {
+        return r;
+    }
+    if (outcome == RLM_CODE_NONE) {
+        *ret_code = NULL;
+        *ret_len = 0;
+        return 1;
+    }
+    *ret_len = code.len;
+    *ret_code = rlm_buf_take(&code);
+    return *ret_code ? 0 : rlm_error_nomem(err);
 }
 
 void rlm_flow_free(rlm_flow *flow)

@@ -147,7 +147,15 @@ def test_an_answer_may_hold_a_fence(runtime):
                                    "~~~repl\ndone('ran')\n~~~", "```repl\r\ndone('ran')\r\n```\r\n",
                                    "```repl\ndone('ran')```", "```repl  \ndone('ran')\n```\ntrailing"])
 def test_blocks_are_found_however_they_are_fenced(reply, runtime):
-    assert run(Replies(reply), runtime)[1] == "ran"
+    graph, answer = run(Replies(reply), runtime)
+    assert answer == "ran" and rlmflow.code_block(reply) == graph.nodes[1].code
+
+
+def test_where_no_code_is_there_is_no_block():
+    assert rlmflow.code_block("Nothing to run.") == rlmflow.code_block("") == ""
+    assert rlmflow.code_block(block("x = '\ud800\0'")) == "x = '\ud800\0'"
+    with pytest.raises(TypeError):
+        rlmflow.code_block(None)
 
 
 def test_reasoning_is_never_run(runtime):

@@ -1,5 +1,7 @@
+#include "base/alloc.h"
 #include "base/json.h"
 #include "flow/code.h"
+#include "rlmflow.h"
 
 #include "harness.h"
 
@@ -100,6 +102,17 @@ TEST(replies_of_models)
 TEST(awkward_replies)
 {
     check_file("awkward-replies.jsonl", 260);
+}
+
+TEST(a_program_gets_the_code_that_would_run)
+{
+    rlm_str reply = RLM_STR("So:\n```repl\nx = 1\n```\n```repl\nnot this\n```\n");
+    rlm_autofree char *code = NULL, *none = NULL;
+    size_t len;
+    CHECK_INT(rlm_reply_code(reply, &code, &len, NULL), 0);
+    CHECK_STR(((rlm_str){code, len}), "x = 1");
+    CHECK_INT(rlm_reply_code(RLM_STR("Nothing to run."), &none, &len, NULL), 1);
+    CHECK(!none && len == 0);
 }
 
 /* ---- what the files cannot hold ---- */
