@@ -226,6 +226,8 @@ static int load_past(rlm_run *run,
         return rlm_error_nomem(err);
     }
     wrong.lost_bytes = stat(file, &st) == 0 ? (int64_t)st.st_size - wrong.offset : 0;
+    /* Opening has cut a torn tail off already. */
+    wrong.lost_bytes += damage->offset >= 0 ? damage->lost_bytes : 0;
     if (!options->cut) {
         rlm_autofree char *why = rlm_strdup(rlm_error_message(*err));
         rlm_error_free(rlm_steal(err));
@@ -236,7 +238,6 @@ static int load_past(rlm_run *run,
     }
     rlm_run_notice(run, "%s", rlm_error_message(*err));
     rlm_error_free(rlm_steal(err));
-    wrong.lost_bytes += damage->offset >= 0 ? damage->lost_bytes : 0;
     *damage = wrong;
     r = rlm_journal_cut(run->journal, wrong.offset, err);
     if (r == 0) {
