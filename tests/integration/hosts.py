@@ -36,10 +36,15 @@ class Host:
         self.program, self.workspace, self.run = program, workspace, Path(run)
         self.log = Path(f"{run}.log")
 
+    def arguments(self, command, server, restore="replay", **options):
+        """What the program is given for a drive: "run", "resume" or "replay"."""
+        url = server.base_url if server else "http://127.0.0.1:1/v1"
+        return [command, self.run, url, self.log, DEBIAN, restore, *(f"{k}={v}" for k, v in options.items())]
+
     def start(self, command, server, restore="replay", **options):
-        """Starts a drive: "run", "resume" or "replay"."""
-        args = [*(() if server else without_network()), self.program, command, self.run, server.base_url if server else "http://127.0.0.1:1/v1",
-                self.log, DEBIAN, restore, *(f"{k}={v}" for k, v in options.items())]
+        """Starts a drive."""
+        args = [*(() if server else without_network()), self.program,
+                *self.arguments(command, server, restore, **options)]
         process = subprocess.Popen(args, env=self.workspace.environment(), cwd=self.workspace.cwd,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, start_new_session=True, text=True)
@@ -127,3 +132,15 @@ def until(path, holds):
             time.sleep(0.002)
         raise AssertionError(f"the drive ended before: {process.communicate()}")
     return wait
+
+
+def results(path):
+    """The tool calls whose results are written."""
+    journal = Journal(path)
+    started = {(r["agent"], r["cell"], r["call"]): r for r in journal.all("call_started")}
+    done = set()
+    for r in journal.all("call_finished"):
+        call = started.get((r["agent"], r["cell"], r["call"]))
+        if call and call["name"] in ("buy", "look"):
+            done.add(f"{call['name']} {(call['args'] or [call['kwargs'].get('key')])[0]}")
+    return done

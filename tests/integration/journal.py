@@ -52,26 +52,38 @@ class Record:
         return self.members.get(name, default)
 
 
+def _record_at(data, offset, position):
+    """The record that begins there; an AssertionError when a byte of it is not as it should be."""
+    assert len(data) - offset >= _HEADER.size, f"the record at {offset} is cut off"
+    length, crc, kind = _HEADER.unpack_from(data, offset)
+    payload = data[offset + _HEADER.size:offset + _HEADER.size + length]
+    assert len(payload) == length, f"the record at {offset} is cut off"
+    covered = struct.pack("<IB", length, kind) + payload + struct.pack("<Q", offset)
+    assert crc32c(covered) == crc, f"the record at {offset} has another checksum"
+    assert 1 <= kind <= len(KINDS), f"the record at {offset} is of kind {kind}"
+    members = json.loads(payload.decode("utf-8", "surrogatepass"))
+    return Record(position, KINDS[kind - 1], members, offset + _HEADER.size + length)
+
+
 class Journal:
     """All records of a run in order. An AssertionError when a byte of the file is not as it should
-    be."""
+    be, or, where it may be `torn`, only those before that byte. `end` is where the last ends."""
 
-    def __init__(self, run):
+    def __init__(self, run, torn=False):
         self.blobs = Path(run) / "blobs"
         self.records = []
         data = (Path(run) / "journal").read_bytes()
         assert data.startswith(MAGIC), data[:8]
-        offset = len(MAGIC)
-        while offset < len(data):
-            length, crc, kind = _HEADER.unpack_from(data, offset)
-            payload = data[offset + _HEADER.size:offset + _HEADER.size + length]
-            assert len(payload) == length, f"the record at {offset} is cut off"
-            covered = struct.pack("<IB", length, kind) + payload + struct.pack("<Q", offset)
-            assert crc32c(covered) == crc, f"the record at {offset} has another checksum"
-            assert 1 <= kind <= len(KINDS), f"the record at {offset} is of kind {kind}"
-            members = json.loads(payload.decode("utf-8", "surrogatepass"))
-            offset += _HEADER.size + length
-            self.records.append(Record(len(self.records), KINDS[kind - 1], members, offset))
+        self.end = len(MAGIC)
+        while self.end < len(data):
+            try:
+                record = _record_at(data, self.end, len(self.records))
+            except AssertionError:
+                if torn:
+                    break
+                raise
+            self.records.append(record)
+            self.end = record.end
 
     def all(self, kind, **members):
         """The records of a kind whose members have these values."""

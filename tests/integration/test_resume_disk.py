@@ -1,14 +1,17 @@
 """Disks and machines that fail: a cut of the power, a full disk, a stopped process, two at once."""
 
+import hashlib
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
 import time
 
 import pytest
-from journal import Journal, cut
+from hosts import make_host, results  # noqa: F401
+from journal import MAGIC, Journal, blob_ids, cut
 from runs import command, descendants, go, look, mind  # noqa: F401
 from test_resume import TORTURE, Resumer, bought, resumer  # noqa: F401
 
@@ -23,8 +26,8 @@ WORK = ["n = len(INPUTS['part'])\nprint(INPUTS['part'][:70000])", "done(str(n))"
 ANSWER = "200106 ['90000', '90000', '90000'] zzzzz 80000"
 
 
-def story():
-    return mind({"go": ROOT, "work": WORK}, query={"reply": "z" * 80_000, "chunks": 20_000,
+def story(root=ROOT):
+    return mind({"go": root, "work": WORK}, query={"reply": "z" * 80_000, "chunks": 20_000,
                                                    "ignore_max_tokens": True})
 
 
@@ -79,11 +82,8 @@ def logging_syncs(build_dir, run_rlmflow, log):
 def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
     """A run that has ended, and what was durable when."""
     log, rules = tmp_path / "syncs", story()
-    if not request.param:
-        for code in (ROOT[1], ROOT[2]):  # a sync follows after a second
-            rules = mind({"go": [c + "\nimport time; time.sleep(1.2)" if c == code else c for c in ROOT],
-                          "work": WORK}, query={"reply": "z" * 80_000, "chunks": 20_000,
-                                                "ignore_max_tokens": True})
+    if not request.param:  # a sync follows after a second
+        rules = story([*ROOT[:2], *({"reply": code, "first_byte_delay_ms": 1200} for code in ROOT[2:])])
     server.set_rules(rules)
     args, path = command(server, "--input", corpus, *request.param)
     done = run_rlmflow(*args, env=logging_syncs(build_dir, run_rlmflow, log))
@@ -91,17 +91,45 @@ def disk(request, build_dir, server, command, run_rlmflow, tmp_path, corpus):
     return Disk(path, log)
 
 
-def goes_on(resumer, copy, total, may_cut):
-    """It is resumed to the same answer; where it may be, with --cut when it is refused without."""
+def is_there(run, blob):
+    """Whether all of a blob is in the run."""
+    path = run / "blobs" / blob
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == blob
+
+
+def first_missed(run, journal):
+    """The first record that names a blob which is not there, as (where it begins, the blobs); or where the
+    last ends, and none."""
+    begin = len(MAGIC)
+    for record in journal.records:
+        named = blob_ids(record.members) | ({record["id"]} if record.kind == "blob" else set())
+        missed = [blob for blob in named if not is_there(run, blob)]
+        if missed:
+            return begin, missed
+        begin = record.end
+    return begin, []
+
+
+def goes_on(resumer, copy, total):
+    """A run whose end is damaged is resumed to the same answer, and what is cut off is reported. A record
+    whose blob is missed is cut off only with --cut; true when nothing but the tail was damaged."""
+    journal, size = Journal(copy, torn=True), (copy / "journal").stat().st_size
+    end, missed = first_missed(copy, journal)
     run, asked = resumer.resume(copy, "--restore", "replay", rules=story())
-    if may_cut and run.code == 2 and "--cut" in run.stderr:
+    if missed:
+        assert run.code == 2 and any(blob in run.stderr for blob in missed), run.stderr
+        assert f"the record at byte {end}: " in run.stderr, (end, run.stderr)
+        assert f"would lose the {size - end} bytes from there" in run.stderr, (size - end, run.stderr)
+        assert "--cut" in run.stderr, run.stderr
+        size = (copy / "journal").stat().st_size
+        assert size == journal.end  # the torn tail went with the first
         run, asked = resumer.resume(copy, "--restore", "replay", "--cut", rules=story())
-        assert "cut" in run.stderr
-    if "has ended with an answer" in run.stderr:
-        return
     assert run.answer == ANSWER, run.stderr
+    said = f"the journal's end was damaged: the {size - end} bytes from byte {end} on are cut off"
+    assert run.stderr.count("are cut off") == run.stderr.count(said) == (end < size), (said, run.stderr)
     # Replies that the journal holds when all is over were bought once, each.
     assert asked <= total and len(bought(copy)) == total, run.stderr
+    return end < size and not missed
 
 
 def test_what_a_cut_of_the_power_leaves_goes_on(disk, resumer, tmp_path, run_rlmflow):
@@ -128,23 +156,30 @@ def test_what_a_cut_of_the_power_leaves_goes_on(disk, resumer, tmp_path, run_rlm
 
 def test_a_torn_page_behind_the_last_sync_is_reported_and_cut(disk, resumer, tmp_path):
     """Some of what was written behind the last sync is there, with blobs that are not."""
-    total = len(bought(disk.run))
+    total, tears = len(bought(disk.run)), [100, 3000, 9000, 40000]
+    torn_tails = []
 
-    def at(n):
-        moments = random.Random(f"{SEED} {n}")
-        copy = tmp_path / f"torn{n}.rlm"
+    def at(tear):
+        n, bytes_more = tear
+        moments = random.Random(f"{SEED} {tear}")
+        copy = tmp_path / f"torn{n}-{bytes_more}.rlm"
         size = disk.rebuild(copy, n)
-        if size is None or size <= 8:
+        if size is None or size <= 8 or size == len(disk.journal):
             return
-        end = min(len(disk.journal), size + moments.choice([100, 3000, 9000, 40000]))
+        end = min(len(disk.journal), size + bytes_more)
         data = bytearray(disk.journal[:end])
         torn = max(size, (end - 1) // PAGE * PAGE)
-        data[torn:] = bytes(len(data) - torn) if moments.random() < 0.5 else moments.randbytes(len(data) - torn)
+        lost = len(data) - torn
+        data[torn:] = bytes(lost) if moments.random() < 0.5 else moments.randbytes(lost)
         (copy / "journal").write_bytes(data)
-        goes_on(resumer, copy, total, True)
+        torn_tails.append(goes_on(resumer, copy, total))
 
     syncs = range(1, len(disk.lines) + 1)
-    resumer.each(at, syncs if TORTURE else [n for n in syncs if n % 4 == 1])
+    if TORTURE or len(syncs) < 30:
+        resumer.each(at, [(n, more) for n in syncs for more in tears])
+    else:
+        resumer.each(at, [(n, tears[n // 4 % 4]) for n in syncs if n % 4 == 1])
+    assert len(torn_tails) >= 10 and sum(torn_tails) >= 5, torn_tails
 
 
 @pytest.mark.replayed("recorded", "its cells look at what is durable")
@@ -170,8 +205,15 @@ def test_with_sync_nothing_is_sent_or_run_before_its_record_is_durable(
         assert len(ends) == 3 and all(size >= end for size, end in zip(sizes, ends)), (kind, sizes, ends)
 
 
+def tear(path):
+    """Its last page never reached the disk."""
+    data = path.read_bytes()
+    kept = (len(data) - 1) // PAGE * PAGE
+    path.write_bytes(data[:kept] + bytes(len(data) - kept))
+
+
 DAMAGE = {"gone": lambda path: path.unlink(), "empty": lambda path: os.truncate(path, 0),
-          "half": lambda path: os.truncate(path, path.stat().st_size // 2),
+          "half": lambda path: os.truncate(path, path.stat().st_size // 2), "a torn page": tear,
           "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
           "a bit": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])}
 
@@ -195,7 +237,7 @@ def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damag
         assert result.code == 2 and blob in result.stderr, (blob, result.stderr)
         assert "--cut" in result.stderr, result.stderr
         if blob not in given:  # without the run's own input nothing can go on
-            goes_on(resumer, copy, total, True)
+            goes_on(resumer, copy, total)
 
     resumer.each(at, ids)
 
@@ -204,20 +246,19 @@ def test_a_blob_that_did_not_reach_the_disk(go, resumer, tmp_path, corpus, damag
 
 @pytest.fixture(params=["full disk", "file limit"])
 def short_of_space(request, workspace, tmp_path):
-    """short_of_space(args, path): runs the program where the run at path cannot grow far; what is on the
-    small disk is then brought to path, as if the disk had been freed."""
+    """short_of_space(args, path, kilobytes, program=None): runs the program where the run at path cannot
+    grow far; what is on the small disk is then brought to path, as if the disk had been freed."""
     mount = tmp_path / "disk"
     mount.mkdir()
 
-    def run(args, path, kilobytes):
-        args = list(args)
+    def run(args, path, kilobytes, program=workspace.program):
         if request.param == "full disk":
-            args[args.index("-o") + 1] = mount / path.name
+            args = [mount / path.name if arg == path else arg for arg in args]
             script = (f'mount -t tmpfs -o size={kilobytes}k none "$0" && "$@"; code=$?; '
                       f'cp -r "$0/{path.name}" "{path}"; exit $code')
-            command, before = ["unshare", "-rm", "sh", "-c", script, mount, workspace.program], None
+            command, before = ["unshare", "-rm", "sh", "-c", script, mount, program], None
         else:
-            command = [workspace.program]
+            command = [program]
             size = kilobytes * 1024
 
             def before():
@@ -264,6 +305,42 @@ def test_a_disk_that_is_full_again_in_a_resume(short_of_space, server, command, 
     assert full.returncode == 1 and "File too large" in full.stderr, full.stderr
     run, _ = resumer.resume(path, "--restore", "replay", rules=rules)
     assert run.answer == "10", run.stderr
+
+
+def bulky(name, before, after):
+    """Cells that print much between these, 14 KB of journal each; no two are alike."""
+    return [before, *(f"{name} = {i}\nprint('x' * 9000)" for i in range(3)), after]
+
+
+FULL_AT = {"the root": (20, "r1 r2"), "its child": (72, "r1 r2 k1 k2"),
+           "the root again": (120, "r1 r2 k1 k2 k3 r3")}
+
+
+@pytest.mark.parametrize("where", FULL_AT)
+def test_a_full_disk_with_a_child_and_tools(short_of_space, make_host, make_server, where):
+    """What was paid for or performed before is not again, wherever the disk is full."""
+    kilobytes, had_tools = FULL_AT[where]
+    host = make_host("full")
+    launch = "state += await launch_subagents([{'query': 'work', 'name': 'w'}])\nprint(state)"
+    finish = "done('/'.join([*mine, look('k3')]))"
+    rules = mind({"go": [*bulky("x", "state = [look('r1'), buy('r2')]", launch),
+                         *bulky("y", "state.append(look('r3'))", "done('|'.join(state))")],
+                  "work": bulky("z", "mine = [look('k1'), buy('k2')]", finish)})
+    server = make_server(rules)
+    args = host.arguments("run", server, workers=1, delay=1)
+    full = short_of_space(args, host.run, kilobytes, host.program)
+    assert full.returncode == 1 and full.stderr.startswith("failed: "), full.stderr
+    assert any(said in full.stderr for said in ("No space left on device", "File too large")), full.stderr
+    had, before = len(bought(host.run)), host.counts()
+    # All that was performed is written, and of the replies all but the last, which did not fit.
+    assert results(host.run) == set(before) and {key.split()[1] for key in before} == set(had_tools.split())
+    assert len(server.requests) - had in (0, 1)
+    server = make_server(rules)
+    ended = host.drive("resume", server, workers=1, delay=1)
+    assert ended.stdout == "look:r1|buy:r2|look:k1/buy:k2/look:k3|look:r3", ended.stderr
+    assert len(server.requests) == 15 - had and len(bought(host.run)) == 15
+    assert set(host.counts()) == {"look r1", "buy r2", "look k1", "buy k2", "look k3", "look r3"}
+    assert set(host.counts().values()) == {1}, host.counts()
 
 
 # ---- a process that is stopped, and two at once ----

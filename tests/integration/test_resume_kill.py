@@ -11,7 +11,7 @@ import signal
 import time
 
 import pytest
-from hosts import make_host, until  # noqa: F401
+from hosts import Ended, make_host, results, until  # noqa: F401
 from journal import Journal
 from program import Result
 from runs import command, descendants, go, look, mind  # noqa: F401
@@ -55,25 +55,9 @@ def story():
     return mind({"go": ROOT, "work": WORK}, query=lambda request: last_text(request) + "!")
 
 
-def results(path):
-    """The tool calls whose results are written."""
-    journal = Journal(path)
-    started = {(r["agent"], r["cell"], r["call"]): r for r in journal.all("call_started")}
-    done = set()
-    for r in journal.all("call_finished"):
-        call = started.get((r["agent"], r["cell"], r["call"]))
-        if call and call["name"] in ("buy", "look"):
-            done.add(f"{call['name']} {(call['args'] or [call['kwargs'].get('key')])[0]}")
-    return done
-
-
 def whole_prefix(path):
     """Cuts off a torn record, as the program will."""
-    data = (path / "journal").read_bytes()
-    end = 8
-    while end + 9 <= len(data) and end + 9 + int.from_bytes(data[end:end + 4], "little") <= len(data):
-        end += 9 + int.from_bytes(data[end:end + 4], "little")
-    os.truncate(path / "journal", end)
+    os.truncate(path / "journal", Journal(path, torn=True).end)
 
 
 class Bookkeeping:
@@ -154,6 +138,38 @@ def test_the_engine_is_killed_at_random_moments(whole, make_host, make_server, r
         check_graph(look(ended, host.run))
 
     Resumer.each(one, range(MOMENTS))
+
+
+def test_a_run_that_is_stopped_at_random_moments_goes_on(whole, make_host, make_server, look):
+    """The engine, its workers or all of them, by SIGSTOP; nothing is bought or performed twice."""
+    size, total = whole
+    stops = []
+
+    def one(number):
+        moments = random.Random(f"{SEED} stop {number}")
+        host, server = make_host(f"stopped{number}"), make_server(story())
+        process = host.start("run", server, workers=4, delay=3)
+        for part in sorted(moments.uniform(0.02, 0.98) for _ in range(4)):
+            host.at_size(part * size)(process)
+            workers = list(descendants(process.pid))
+            who = moments.choice([[process.pid], workers, [process.pid, *workers]])
+            for sign in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in who:
+                    try:
+                        os.kill(pid, sign)
+                        stops.append(sign)
+                    except ProcessLookupError:
+                        pass  # its session ended meanwhile
+                time.sleep(moments.uniform(0, 0.1))
+        out, err = process.communicate(timeout=120)
+        assert out == ANSWER + "\n", (f"seed {SEED}, run {number}", err)
+        assert len(server.requests) == total and set(host.counts().values()) == {1}, host.counts()
+        assert len(host.counts()) == 2 + 1 + 3 * len(KEYS)
+        check_graph(look(Ended(out, err, process.returncode), host.run))
+
+    n_runs = max(4, MOMENTS // 5)
+    Resumer.each(one, range(n_runs))
+    assert stops.count(signal.SIGSTOP) >= n_runs
 
 
 LOST = ("variables are gone", "All variables are lost", "Your session had to be made again")
