@@ -1,22 +1,15 @@
 #include "cli/approve.h"
 
+#include "cli/editor.h"
 #include "cli/text.h"
+#include "cli/tty.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pwd.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
-#include <termios.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 4096, CODE_MAX_BYTES = 64 << 20, COLUMNS_USUAL = 80 };
-enum { EDITOR_POLL_MS = 50, AWAY_POLL_MS = 500 };
+enum { AWAY_POLL_MS = 500 };
 
 enum state { AT_REST, CHOICE, REASON, EDITOR };
 
@@ -31,75 +24,16 @@ struct question {
 struct approve {
     rlm_pattern *pattern; /* NULL: all is asked */
     char *rule, *who;
-    int terminal;            /* -1: nobody can be asked */
+    struct tty tty;          /* without a device nobody can be asked */
     struct question **queue; /* the first is the one on the terminal, except AT_REST */
     size_t n_queue;
     char **trusted; /* agents whose code all runs */
     enum state state;
     bool stopped; /* the person wants no more */
-    char line[LINE_MAX_BYTES];
-    size_t line_len;
-    char *out; /* what the terminal has not taken yet */
-    size_t out_len, out_at;
-    struct termios modes; /* as they were before */
-    pid_t editor;
-    char *file; /* that it edits */
+    struct editor editor;
 };
 
-/* ---- the terminal ---- */
-
-static void flush(approve *a)
-{
-    while (a->out_at < a->out_len) {
-        ssize_t n = write(a->terminal, a->out + a->out_at, a->out_len - a->out_at);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN) {
-            return;
-        }
-        if (n <= 0) {
-            break; /* it is gone; reading finds out */
-        }
-        a->out_at += (size_t)n;
-    }
-    free(a->out);
-    a->out = NULL;
-    a->out_len = a->out_at = 0;
-}
-
-/* Takes the text. */
-static void say(approve *a, char *text)
-{
-    size_t left = a->out_len - a->out_at, len = strlen(text);
-    char *all = text_allocate(left + len + 1);
-    memcpy(all, a->out ? a->out + a->out_at : "", left);
-    memcpy(all + left, text, len);
-    free(text);
-    free(a->out);
-    a->out = all;
-    a->out_at = 0;
-    a->out_len = left + len;
-    flush(a);
-}
-
-/* In the background a read would stop the program. */
-static bool is_in_front(const approve *a)
-{
-    return tcgetpgrp(a->terminal) == getpgrp();
-}
-
-/* Nobody will ever answer on it. */
-static bool is_gone(const approve *a)
-{
-    return tcgetpgrp(a->terminal) < 0;
-}
-
-static int columns_of(const approve *a)
-{
-    struct winsize size;
-    return ioctl(a->terminal, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : COLUMNS_USUAL;
-}
+/* ---- the question on the terminal ---- */
 
 /* What is shown is what would run, all of it; so nothing is taken out as from other text. */
 static void put_code(FILE *to, struct rlm_str code, int columns)
@@ -122,7 +56,7 @@ static void put_code(FILE *to, struct rlm_str code, int columns)
 static void prompt(approve *a)
 {
     a->state = CHOICE;
-    say(a, text_copy("Run it? [y]es, [n]o, [e]dit, [a]ll of this agent, [q]uit: "));
+    tty_say(&a->tty, text_copy("Run it? [y]es, [n]o, [e]dit, [a]ll of this agent, [q]uit: "));
 }
 
 static void show(approve *a)
@@ -135,14 +69,11 @@ static void show(approve *a)
                                         q->agent, q->turn, a->n_queue - 1)
                           : text_format("--- %s, turn %d wants to run this ---", q->agent, q->turn);
     text_print_lines(to, (struct rlm_str){head, strlen(head)});
-    put_code(to, q->code, columns_of(a));
+    put_code(to, q->code, tty_columns(&a->tty));
     fclose(to);
     free(head);
-    if (is_in_front(a)) {
-        tcflush(a->terminal, TCIFLUSH); /* what was typed before was no answer to this */
-    }
-    a->line_len = 0;
-    say(a, text);
+    tty_drop_typed(&a->tty); /* which was no answer to this */
+    tty_say(&a->tty, text);
     prompt(a);
 }
 
@@ -219,7 +150,7 @@ static void exec_turn(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str co
         rlm_gate_allow(gate, a->who);
     } else if (!is_asked(a, code)) {
         rlm_gate_allow(gate, a->rule);
-    } else if (a->terminal < 0 || a->stopped) {
+    } else if (a->tty.fd < 0 || a->stopped) {
         char *why = text_format("%s, turn %d wants to run code%s", rlm_graph_agent_id(g),
                                 rlm_graph_turns(g),
                                 a->stopped ? "" : ", and there is no terminal to ask on");
@@ -232,111 +163,63 @@ static void exec_turn(void *arg, rlm_gate *gate, rlm_graph *g, struct rlm_str co
 
 /* ---- the editor ---- */
 
-static bool write_file(approve *a, const struct question *q)
-{
-    const char *directory = getenv("TMPDIR");
-    a->file = text_format("%s/rlmflow-XXXXXX.py", directory && *directory ? directory : "/tmp");
-    int fd = mkostemps(a->file, 3, O_CLOEXEC);
-    FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
-    if (!f) {
-        return false;
-    }
-    fwrite(q->code.ptr, 1, q->code.len, f);
-    fputc('\n', f);
-    return fclose(f) == 0;
-}
-
-/* On the terminal, with descriptors of its own: those here do not wait. */
-static int spawn(approve *a)
-{
-    static char shell[] = "sh", flag[] = "-c", line[] = "exec ${VISUAL:-${EDITOR:-vi}} \"$1\"";
-    char *argv[] = {shell, flag, line, shell, a->file, NULL};
-    posix_spawn_file_actions_t files;
-    posix_spawnattr_t attributes;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 0, "/dev/tty", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&files, 0, 1);
-    posix_spawn_file_actions_adddup2(&files, 0, 2);
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-    int problem = posix_spawn(&a->editor, "/bin/sh", &files, &attributes, argv, environ);
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&files);
-    a->editor = problem ? 0 : a->editor;
-    return problem;
-}
-
-static void remove_file(approve *a)
-{
-    if (a->file) {
-        unlink(a->file);
-        free(a->file);
-        a->file = NULL;
-    }
-}
-
 static void edit(approve *a)
 {
-    int problem = write_file(a, a->queue[0]) ? spawn(a) : errno;
+    int problem = editor_start(&a->editor, a->queue[0]->code);
     if (problem) {
-        say(a, text_format("The editor could not be started: %s\n", strerror(problem)));
-        remove_file(a);
+        tty_say(&a->tty, text_format("The editor could not be started: %s\n", strerror(problem)));
         prompt(a);
     } else {
         a->state = EDITOR;
     }
 }
 
+static bool is_unchanged(struct rlm_str code, struct rlm_str edited)
+{
+    return edited.len <= code.len && memcmp(edited.ptr, code.ptr, edited.len) == 0 &&
+           strspn(code.ptr + edited.len, "\n") == code.len - edited.len;
+}
+
 static void take_edited(approve *a)
 {
     const struct question *q = a->queue[0];
-    struct rlm_str text;
-    int problem = text_read_file(a->file, CODE_MAX_BYTES, &text);
+    struct rlm_str edited;
+    int problem = editor_read(&a->editor, &edited);
     if (problem) {
-        say(a, text_format("What was edited cannot be read: %s\n", strerror(problem)));
+        tty_say(&a->tty, text_format("What was edited cannot be read: %s\n", strerror(problem)));
         prompt(a);
         return;
     }
-    size_t len = text.len;
-    while (len && text.ptr[len - 1] == '\n') {
-        len--;
-    }
-    struct rlm_str code = {text.ptr, len};
-    bool same = code.len <= q->code.len && memcmp(code.ptr, q->code.ptr, code.len) == 0 &&
-                strspn(q->code.ptr + code.len, "\n") == q->code.len - code.len;
-    if (!len || text_bad_offset(code) >= 0) {
-        say(a, text_copy(len ? "What was edited is not UTF-8.\n" : "Nothing is left of it.\n"));
+    if (!edited.len || text_bad_offset(edited) >= 0) {
+        tty_say(&a->tty, text_copy(edited.len ? "What was edited is not UTF-8.\n"
+                                              : "Nothing is left of it.\n"));
         prompt(a);
     } else {
-        if (same) {
+        if (is_unchanged(q->code, edited)) {
             rlm_gate_allow(q->gate, a->who);
         } else {
-            rlm_gate_rewrite(q->gate, a->who, code);
+            rlm_gate_rewrite(q->gate, a->who, edited);
         }
         next(a);
     }
-    free((char *)(uintptr_t)text.ptr);
+    free((char *)(uintptr_t)edited.ptr);
 }
 
 static void look_at_editor(approve *a)
 {
-    int status;
-    if (waitpid(a->editor, &status, WNOHANG) != a->editor) {
+    bool failed;
+    if (!editor_has_ended(&a->editor, &failed)) {
         return;
     }
-    a->editor = 0;
     if (!a->queue[0]->gate) {
         next(a);
-    } else if (status != 0) {
-        say(a, text_copy("The editor failed; nothing was changed.\n"));
+    } else if (failed) {
+        tty_say(&a->tty, text_copy("The editor failed; nothing was changed.\n"));
         prompt(a);
     } else {
         take_edited(a);
     }
-    remove_file(a);
+    editor_close(&a->editor);
 }
 
 /* ---- answers ---- */
@@ -388,7 +271,7 @@ static void take_choice(approve *a, struct rlm_str line)
         break;
     case 'n':
         a->state = REASON;
-        say(a, text_copy("Why not (the model is told; may be empty)? "));
+        tty_say(&a->tty, text_copy("Why not (the model is told; may be empty)? "));
         break;
     case 'e':
         edit(a);
@@ -404,67 +287,64 @@ static void take_choice(approve *a, struct rlm_str line)
     }
 }
 
-static struct rlm_str trimmed(const char *text, size_t len)
+static struct rlm_str trimmed(struct rlm_str s)
 {
-    while (len && strchr(" \t\r", text[len - 1])) {
-        len--;
+    while (s.len && strchr(" \t\r", s.ptr[s.len - 1])) {
+        s.len--;
     }
-    while (len && strchr(" \t", text[0])) {
-        text++, len--;
+    while (s.len && strchr(" \t", s.ptr[0])) {
+        s.ptr++, s.len--;
     }
-    return (struct rlm_str){text, len};
+    return s;
 }
 
-static void take_line(approve *a, size_t len)
+static void take_line(approve *a, struct rlm_str typed)
 {
-    struct rlm_str line = trimmed(a->line, len);
+    struct rlm_str line = trimmed(typed);
     if (a->state == CHOICE) {
         take_choice(a, line);
     } else if (text_bad_offset(line) >= 0) {
-        say(a, text_copy("That is not UTF-8. Why not? "));
+        tty_say(&a->tty, text_copy("That is not UTF-8. Why not? "));
     } else {
         reject(a, line);
     }
 }
 
-static void read_answer(approve *a)
+static bool is_answering(const approve *a)
 {
-    ssize_t n = 1;
-    while (n > 0 && (a->state == CHOICE || a->state == REASON) && is_in_front(a)) {
-        char c;
-        n = read(a->terminal, &c, 1);
-        if (n == 1 && c == '\n') {
-            size_t len = a->line_len;
-            a->line_len = 0;
-            take_line(a, len);
-        } else if (n == 1 && a->line_len < sizeof a->line) {
-            a->line[a->line_len++] = c;
-        }
+    return a->state == CHOICE || a->state == REASON;
+}
+
+static void read_answers(approve *a)
+{
+    struct rlm_str line;
+    int r = 0;
+    while (is_answering(a) && (r = tty_read_line(&a->tty, &line)) > 0) {
+        take_line(a, line);
     }
-    /* The end of input, or of the terminal: nobody answers any more. */
-    if ((n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) && a->n_queue) {
+    if (r < 0) {
         stop(a);
     }
 }
 
 bool approve_tick(approve *a)
 {
-    if (!a || a->terminal < 0) {
+    if (!a || a->tty.fd < 0) {
         return false;
     }
-    flush(a);
+    tty_flush(&a->tty);
     if (a->state == EDITOR) {
         look_at_editor(a);
     }
-    if ((a->state == CHOICE || a->state == REASON) && !a->queue[0]->gate) {
-        say(a, text_copy("\n(its agent has ended)\n"));
+    if (is_answering(a) && !a->queue[0]->gate) {
+        tty_say(&a->tty, text_copy("\n(its agent has ended)\n"));
         next(a);
     }
-    if (a->state == CHOICE || a->state == REASON) {
-        if (is_gone(a)) {
+    if (is_answering(a)) {
+        if (tty_is_gone(&a->tty)) {
             stop(a);
         } else {
-            read_answer(a);
+            read_answers(a);
         }
     }
     while (a->state == AT_REST && a->n_queue && !a->queue[0]->gate) {
@@ -480,7 +360,7 @@ bool approve_tick(approve *a)
 int approve_poll(const approve *a, struct pollfd *ret_fd, int *ret_timeout_ms)
 {
     *ret_timeout_ms = -1;
-    if (!a || a->terminal < 0) {
+    if (!a || a->tty.fd < 0) {
         return 0;
     }
     if (a->state == EDITOR) {
@@ -491,10 +371,10 @@ int approve_poll(const approve *a, struct pollfd *ret_fd, int *ret_timeout_ms)
         *ret_timeout_ms = a->n_queue && !a->stopped ? 0 : -1;
         return 0;
     }
-    bool in_front = is_in_front(a);
-    short events = (short)((in_front ? POLLIN : 0) | (a->out ? POLLOUT : 0));
+    bool in_front = tty_is_in_front(&a->tty);
+    short events = (short)((in_front ? POLLIN : 0) | (a->tty.out ? POLLOUT : 0));
     *ret_timeout_ms = in_front ? -1 : AWAY_POLL_MS;
-    *ret_fd = (struct pollfd){.fd = a->terminal, .events = events};
+    *ret_fd = (struct pollfd){.fd = a->tty.fd, .events = events};
     return events ? 1 : 0;
 }
 
@@ -535,11 +415,7 @@ int approve_new(const char *rule, approve **ret_approve)
     a->pattern = pattern;
     a->rule = text_format("--approve %s", rule);
     a->who = name_of_person();
-    a->terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (a->terminal >= 0 && tcgetattr(a->terminal, &a->modes) < 0) {
-        close(a->terminal);
-        a->terminal = -1;
-    }
+    tty_open(&a->tty);
     *ret_approve = a;
     return 0;
 }
@@ -556,41 +432,22 @@ int approve_begin(approve *a, rlm_flow *flow)
     return rlm_flow_set_hooks(flow, &hooks, &err) < 0 ? text_fail(err) : 0;
 }
 
-static void end_editor(approve *a)
-{
-    static const struct timespec moment = {.tv_nsec = EDITOR_POLL_MS * 1000000L};
-    kill(a->editor, SIGTERM);
-    for (int i = 0; waitpid(a->editor, NULL, WNOHANG) == 0; i++) {
-        if (i == 10) {
-            kill(a->editor, SIGKILL);
-        }
-        nanosleep(&moment, NULL);
-    }
-    if (is_in_front(a)) {
-        tcsetattr(a->terminal, TCSADRAIN, &a->modes);
-    }
-}
-
 void approve_free(approve *a)
 {
     if (!a) {
         return;
     }
-    if (a->editor) {
-        end_editor(a);
+    if (editor_close(&a->editor)) {
+        tty_restore(&a->tty);
     }
-    remove_file(a);
     while (a->n_queue) {
         remove_question(a, a->n_queue - 1);
     }
-    if (a->terminal >= 0) {
-        close(a->terminal);
-    }
+    tty_close(&a->tty);
     rlm_pattern_free(a->pattern);
     text_list_free(a->trusted);
     free(a->queue);
     free(a->rule);
     free(a->who);
-    free(a->out);
     free(a);
 }
