@@ -16,7 +16,7 @@ from .monitor import Monitor
 from .names import KEEP
 from .opening import open_session, run_cells
 from .reports import show_thread_errors
-from .streams import NoInput, OutputStream
+from .streams import NoInput, OutputStream, SWITCH_SECONDS
 
 # A worker that is told nothing for so long has been started ahead.
 SPARE_AFTER_S = 0.05
@@ -83,7 +83,7 @@ class Process:
     def settle(self):
         """Makes the process one that runs cells and nothing else."""
         sys.argv = [""]
-        sys.setswitchinterval(0.001)
+        sys.setswitchinterval(SWITCH_SECONDS)
         _warnings.filters.insert(0, ("ignore", ForkWarning, DeprecationWarning, None, 0))
         if hasattr(sys, "set_int_max_str_digits"):
             sys.set_int_max_str_digits(0)

@@ -8,6 +8,12 @@ from .output import MAX_PIECES, lenient_decoder
 
 PIPE_LOOK_SECONDS = 0.0005  # a print() looks so often whether descriptors 1 and 2 were written to
 
+# A look lets go of the interpreter's lock for a microsecond, too short for a thread that waits for it to wake
+# and take it. Python asks the holder for the lock in the thread's name, but only when nobody has let go of it
+# for this long. Were that as long as what lies between two looks, a loop that prints would keep all other
+# threads from their turn, for as long as it runs.
+SWITCH_SECONDS = PIPE_LOOK_SECONDS / 2
+
 
 class OutputBytes(io.BufferedIOBase):
     """`sys.stdout.buffer`."""
@@ -56,7 +62,8 @@ class OutputStream(io.TextIOBase):
         if now > output.next_look:
             output.next_look = now + PIPE_LOOK_SECONDS
             output.drain()
-            # Where a loop does nothing but print, the monitor gets its turn in drain() only.
+            output.next_look = monotonic() + PIPE_LOOK_SECONDS  # as others had their turn meanwhile
+            # Where a loop does little but print, the signal of an interrupt may strike in drain() alone.
             self.session.check_interrupt()
         chars = len(text)
         with output.lock:

@@ -94,3 +94,14 @@ def test_a_background_thread_prints_into_the_next_cell(host):
                 "t = threading.Thread(target=later); t.start()"))
     time.sleep(0.5)
     assert ok(host.run("print('now')")) == "later\nnow\n"
+
+
+def test_a_loop_that_prints_leaves_other_threads_their_turn(host):
+    """Each look at the pipe of descriptors 1 and 2 lets go of the interpreter's lock for a moment, and makes those
+    who wait for it begin anew: it is theirs only if there is time enough between two looks."""
+    code = ("import sys, time\nlooks = []\nhas_piped = sys.stdout.output.has_piped\n"
+            "def look(timeout):\n    looks.append(time.monotonic())\n    return has_piped(timeout)\n"
+            "sys.stdout.output.has_piped = look\nwhile len(looks) < 100: print(end='.')\n"
+            "sys.stdout.output.has_piped = has_piped\n"
+            "min(b - a for a, b in zip(looks, looks[1:])) >= 2 * sys.getswitchinterval()")
+    assert ok(host.run(code)).lstrip(".") == "True\n"

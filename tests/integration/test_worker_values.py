@@ -74,12 +74,11 @@ def test_a_large_call_of_a_thread_and_what_crosses_it(host):
     """The thread waits for credit while the host, which has not heard of the call, wants the word back, and
     while another thread has a call as large, and output is to be shown: whoever reads the stream must get
     to the credit."""
-    host.start("import threading, time\n"
+    host.start("import threading\n"
                "threads = [threading.Thread(target=search, args=(['%0100d' % i for i in range(20000)],))"
                " for _ in range(2)]\n"
                "for t in threads: t.start()\n"
-               "while any(t.is_alive() for t in threads):\n    print(end='.')\n    time.sleep(0.001)\n"
-               "'all are back'")
+               "while any(t.is_alive() for t in threads): print(end='.')\n'all are back'")
     sent = 0
     while sent < 1 << 20:
         kind, flags, stream, payload = host.read_frame()
