@@ -1,5 +1,7 @@
 """A recorded run again, without its model: the same, or the first difference at the right place."""
 
+import copy
+import functools
 import shutil
 
 import pytest
@@ -226,6 +228,30 @@ def test_a_worker_that_was_changed_is_reported_where_it_shows(go, tmp_path, run_
     (site / "sitecustomize.py").write_text(CHANGED_WORKER.format(old=old, new=new))
     assert said in replay(run_rlmflow, run.path, "--execute", code=1)
     replay(run_rlmflow, run.path)
+
+
+# How a child's model answers, and where parsers that read it differently show (tests/tools/other_parser.c).
+READ_DIFFERENTLY = [Text("One:\n```repl\nx = 1\nprint(x)\n```\nOr:\n```repl\nx = 1\nprint(x + 1)\n```"),
+                    Text("So:\n```\nprint('untagged')\n```"), Text("I am thinking."), "done('3')"]
+OTHER_PARSERS = {
+    "last": "turn 1: the code that was found in a reply\n    x = 1\n  - print(x)\n  + print(x + 1)\n",
+    "tagged": "turn 2: the code that was found in a reply\n  - print('untagged')\n",
+    "any": "turn 3: the code that was found in a reply\n  + I am thinking.\n",
+    "silent": "turn 3: the text of a step\n  - Nothing ran: your reply has no code block.",
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--execute",)], ids=["record", "execute"])
+@pytest.mark.parametrize("parser", OTHER_PARSERS)
+def test_a_parser_that_was_changed_is_reported_where_it_shows(go, workspace, build_dir, parser, flags):
+    other = copy.copy(workspace)
+    other.program = build_dir / "tests" / "tools" / "other_parser"
+    run = go(mind({"go": ["print(1)", "done((await launch_subagents([{'query': 'work', 'name': 'a'}]))[0])"],
+                   "work": READ_DIFFERENTLY}))
+    assert run.answer == "3" and run.errors("root.a") == ["no_code"], run.stderr
+    replay(other.run, run.path, *flags)  # it is the same program otherwise
+    told = replay(functools.partial(other.run, env={"OTHER_PARSER": parser}), run.path, *flags, code=1)
+    assert f"differs: root.a, {OTHER_PARSERS[parser]}" in told, told
 
 
 # ---- damage ----
