@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 LIMIT_S = 60  # for one answer: a bound on a hang, not a measure
 
 # The browser reads commands from descriptor 3 and writes to 4.
@@ -26,7 +28,10 @@ class Browser:
     """One page of a browser of its own. `events` are what it reported, in order."""
 
     def __init__(self, directory, width=1280, height=860):
-        assert find(), "Chromium is not installed here"
+        program = find()
+        if not program:
+            pytest.fail("no Chromium or Chrome is on the PATH, so the page cannot be tested here: install it"
+                        " (apt-get install chromium, or scripts/install-deps check)")
         self.events = []
         self._last_id = 0
         self._session = None
@@ -39,7 +44,7 @@ class Browser:
         while min(high) < 5:
             high = [os.dup(fd) for fd in high]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCH, *map(str, high), find(), "--headless", "--no-sandbox",
+            [sys.executable, "-c", _LAUNCH, *map(str, high), program, "--headless", "--no-sandbox",
              "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
              "--disable-background-networking", f"--window-size={width},{height}",
              f"--user-data-dir={directory}/profile", "--remote-debugging-pipe", "about:blank"],

@@ -13,13 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import chromium  # noqa: E402
 from program import Workspace, become_subreaper, reset_signals, script_text  # noqa: E402
 from pythons import report  # noqa: E402
-from replays import flags_for, replay_all, without_network  # noqa: E402
+from replays import flags_for, replay_all  # noqa: E402
 from server import ModelServer  # noqa: E402
 
-collect_ignore = [] if chromium.find() else ["test_view_browser.py"]
 OLDEST, NEWEST = 8, 13  # the minor versions of Python 3 that the workers are for
 
 
@@ -32,10 +30,6 @@ def pytest_configure(config):
 def pytest_terminal_summary(terminalreporter):
     for line in report("workers were", OLDEST, NEWEST):
         terminalreporter.write_line(line)
-    if not without_network():
-        terminalreporter.write_line("runs were replayed with the network open: unshare --net is refused here")
-    if not chromium.find():
-        terminalreporter.write_line("the page of view --html was NOT tested in a browser: Chromium is not installed here")
 
 
 @pytest.fixture(scope="session")

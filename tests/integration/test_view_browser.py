@@ -1,5 +1,4 @@
-"""The page of rlmflow view --html in a real browser. Where there is none this file is not collected, and
-the summary says so (conftest.py)."""
+"""The page of rlmflow view --html in a real browser. Where there is none, all of these fail and say so."""
 
 import chromium
 import pytest
