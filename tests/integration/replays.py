@@ -24,7 +24,8 @@ WITHOUT_NETWORK = ("unshare", "--map-root-user", "--net")
 
 @functools.cache
 def without_network():
-    """What stands before a command that is to have no network; nothing where that cannot be."""
+    """What stands before a command that is to have no network: a user namespace, so that nobody needs to be
+    root. Nothing where that is refused: then a test fails, and says why (test_replay.py)."""
     able = subprocess.run([*WITHOUT_NETWORK, "true"], capture_output=True).returncode == 0
     return WITHOUT_NETWORK if able else ()
 

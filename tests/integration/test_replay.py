@@ -3,9 +3,12 @@
 import copy
 import functools
 import shutil
+import subprocess
 
 import pytest
 from journal import Journal, cut, rewrite
+from pythons import DEBIAN
+from replays import WITHOUT_NETWORK, without_network
 from runs import Text, command, go, look, mind  # noqa: F401
 from test_resume import (ANSWER, INPUT, TORTURE, boundaries, bought, resumer, story,  # noqa: F401
                          whole)
@@ -19,6 +22,18 @@ def replay(run_rlmflow, path, *flags, code=0):
 
 FORGED = pytest.mark.replayed("never", "the copies are changed, and differ")
 BY_ITSELF = pytest.mark.replayed("never", "the test replays the runs itself")
+
+
+@BY_ITSELF
+def test_runs_are_replayed_with_the_network_closed(server):
+    """What every replay of the tests stands behind (replays.py) has no way to a server of theirs."""
+    connect = f"import socket; socket.create_connection(('127.0.0.1', {server.port}), 60)"
+    refused = subprocess.run([*WITHOUT_NETWORK, "true"], capture_output=True, text=True).stderr
+    assert without_network(), (f"{' '.join(WITHOUT_NETWORK)} is refused here, so that runs are replayed with the"
+                               f" network open: allow user namespaces ({refused.strip()})")
+    assert subprocess.run([DEBIAN, "-c", connect]).returncode == 0
+    closed = subprocess.run([*without_network(), DEBIAN, "-c", connect], capture_output=True, text=True)
+    assert closed.returncode == 1 and "Network is unreachable" in closed.stderr, closed.stderr
 
 
 @BY_ITSELF
