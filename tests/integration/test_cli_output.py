@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import pty
 import re
 import signal
@@ -114,6 +115,7 @@ def test_many_kept_gigabytes_bring_a_warning_with_the_command(run_rlmflow, scrip
         f.truncate(11 << 30)  # a hole: it takes no room
     r = run_rlmflow("run", "go", "--model", model)
     assert r.code == 0 and f"{old}, takes 11.0 GiB" in r.stderr and "`rlmflow runs prune --keep-size" in r.stderr
+    shutil.rmtree(old)  # no run, which nobody should try to replay
 
 
 # ---- --collect ----
