@@ -211,7 +211,7 @@ static PyObject *answer_fail(PyObject *self, PyObject *args)
     struct rlm_str message;
     int code = RLM_E_CANCELED;
     if (!PyArg_ParseTuple(args, "O|i", &text, &code) ||
-        text_from_python(text, &message, &keep) < 0) {
+        message_from_python(text, &message, &keep) < 0) {
         return NULL;
     }
     struct answer *a = answer_of(self);
@@ -233,8 +233,12 @@ static PyObject *answer_decide(PyObject *self, PyObject *args)
     const char *what, *who;
     PyObject *object, *keep;
     struct rlm_str text;
-    if (!PyArg_ParseTuple(args, "szO", &what, &who, &object) ||
-        text_from_python(object, &text, &keep) < 0) {
+    if (!PyArg_ParseTuple(args, "szO", &what, &who, &object)) {
+        return NULL;
+    }
+    int r = strcmp(what, "rewrite") == 0 ? text_from_python(object, &text, &keep)
+                                         : message_from_python(object, &text, &keep);
+    if (r < 0) {
         return NULL;
     }
     struct answer *a = answer_of(self);

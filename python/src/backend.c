@@ -179,14 +179,15 @@ static PyObject *backend_opened(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-answer(PyObject *self, PyObject *args, void (*with)(rlm_backend *, uint64_t, struct rlm_str))
+static PyObject *answer(PyObject *self,
+                        PyObject *args,
+                        int (*take)(PyObject *, struct rlm_str *, PyObject **),
+                        void (*with)(rlm_backend *, uint64_t, struct rlm_str))
 {
     unsigned long long step;
     PyObject *object, *keep;
     struct rlm_str text;
-    if (!PyArg_ParseTuple(args, "KO", &step, &object) ||
-        text_from_python(object, &text, &keep) < 0) {
+    if (!PyArg_ParseTuple(args, "KO", &step, &object) || take(object, &text, &keep) < 0) {
         return NULL;
     }
     engine_enter();
@@ -198,17 +199,17 @@ answer(PyObject *self, PyObject *args, void (*with)(rlm_backend *, uint64_t, str
 
 static PyObject *backend_finished(PyObject *self, PyObject *args)
 {
-    return answer(self, args, rlm_backend_finished);
+    return answer(self, args, text_from_python, rlm_backend_finished);
 }
 
 static PyObject *backend_suspended(PyObject *self, PyObject *args)
 {
-    return answer(self, args, rlm_backend_suspended);
+    return answer(self, args, text_from_python, rlm_backend_suspended);
 }
 
 static PyObject *backend_fail(PyObject *self, PyObject *args)
 {
-    return answer(self, args, rlm_backend_fail);
+    return answer(self, args, message_from_python, rlm_backend_fail);
 }
 
 static PyObject *backend_read(PyObject *self, PyObject *hash)

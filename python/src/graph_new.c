@@ -63,12 +63,8 @@ PyObject *graph_new_at_rest(rlm_graph *root)
 
 PyObject *graph_raise(rlm_error *take_err)
 {
-    if (rlm_error_code(take_err) != RLM_E_NOT_FOUND) {
-        return raise_error(take_err);
-    }
-    PyErr_SetString(PyExc_KeyError, rlm_error_message(take_err));
-    rlm_error_free(take_err);
-    return NULL;
+    bool is_missing = rlm_error_code(take_err) == RLM_E_NOT_FOUND;
+    return raise_error_as(is_missing ? PyExc_KeyError : NULL, take_err);
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */

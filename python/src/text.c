@@ -46,6 +46,19 @@ int text_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_kee
     return 0;
 }
 
+int message_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_keep)
+{
+    PyObject *printable = PyUnicode_Check(str) ? PyObject_CallMethod(str, "replace", "s#s", "\0",
+                                                                     (Py_ssize_t)1, "\\x00")
+                                               : NULL;
+    if (!printable && PyErr_Occurred()) {
+        return -1;
+    }
+    int r = text_from_python(printable ? printable : str, ret_text, ret_keep);
+    Py_XDECREF(printable);
+    return r;
+}
+
 static PyObject *class_of(const rlm_error *err)
 {
     switch (rlm_error_code(err)) {
@@ -76,14 +89,19 @@ static PyObject *class_of(const rlm_error *err)
     }
 }
 
-PyObject *raise_error(rlm_error *take_err)
+PyObject *raise_error_as(PyObject *class, rlm_error *take_err)
 {
     const char *message = rlm_error_message(take_err);
     PyObject *text = text_to_python(message, strlen(message));
     if (text) {
-        PyErr_SetObject(class_of(take_err), text);
+        PyErr_SetObject(class ? class : class_of(take_err), text);
         Py_DECREF(text);
     }
     rlm_error_free(take_err);
     return NULL;
+}
+
+PyObject *raise_error(rlm_error *take_err)
+{
+    return raise_error_as(NULL, take_err);
 }

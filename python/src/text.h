@@ -13,5 +13,10 @@ static inline PyObject *str_to_python(struct rlm_str s)
  * -1 with an exception: not a str. */
 int text_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_keep);
 
+/* The same of a message, which ends at a NUL in C: one in it becomes an escape. */
+int message_from_python(PyObject *str, struct rlm_str *ret_text, PyObject **ret_keep);
+
 /* Raises what an error of the library says; frees it. Always NULL. */
 PyObject *raise_error(rlm_error *take_err);
+/* The same as a class of its own; NULL: by the error's code. */
+PyObject *raise_error_as(PyObject *class, rlm_error *take_err);

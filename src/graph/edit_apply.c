@@ -154,20 +154,27 @@ struct line {
     int status; /* the first failure stands */
 };
 
+static void
+take_with(struct line *l,
+          int (*get)(const rlm_json *, rlm_blobs *, rlm_arena *, rlm_str *, rlm_error **),
+          const rlm_json *object,
+          const char *key,
+          rlm_str *ret_text)
+{
+    if (l->status == 0 &&
+        (l->status = get(rlm_json_get(object, key), NULL, l->arena, ret_text, l->err)) < 0) {
+        rlm_error_wrap(l->err, l->status, "the member \"%s\"", key);
+    }
+}
+
 static void take(struct line *l, const rlm_json *object, const char *key, rlm_str *ret_text)
 {
-    if (l->status == 0) {
-        l->status =
-            rlm_record_get_text(rlm_json_get(object, key), NULL, l->arena, ret_text, l->err);
-    }
+    take_with(l, rlm_record_get_text, object, key, ret_text);
 }
 
 static void take_json(struct line *l, const rlm_json *object, const char *key, rlm_str *ret_json)
 {
-    if (l->status == 0) {
-        l->status =
-            rlm_record_get_json(rlm_json_get(object, key), NULL, l->arena, ret_json, l->err);
-    }
+    take_with(l, rlm_record_get_json, object, key, ret_json);
 }
 
 /* Dollars in the unit that is counted: the decimal point moves, and no digit is lost. */
@@ -195,8 +202,10 @@ static void take_node(struct line *l, const rlm_json *object, struct rlm_node *n
     rlm_str id = rlm_json_text(rlm_json_get(object, "id"), RLM_STR(""));
     int64_t seq = rlm_json_int(rlm_json_get(object, "seq"), -1);
     if (l->status == 0 && (type < 0 || seq < 0 || seq > UINT32_MAX || !id.len)) {
-        l->status =
-            rlm_error_set(l->err, RLM_E_PARSE, "a node without a known type, a seq or an id");
+        l->status = rlm_error_set(l->err, RLM_E_PARSE, "the event's node has no %s",
+                                  type < 0 ? "type that is known"
+                                  : id.len ? "\"seq\", which says where it stands"
+                                           : "\"id\"");
     }
     node->type = (enum rlm_node_type)type;
     node->seq = (uint32_t)seq;
@@ -272,6 +281,10 @@ int rlm_graph_apply_json(rlm_graph **graph, struct rlm_str text, rlm_error **err
         if (rlm_str_is(type, changes[i].name)) {
             struct change c = {.type = changes[i].type};
             take_change(&l, object, &c);
+            if (l.status == 0 && !c.agent_id.len) {
+                l.status = rlm_error_set(err, RLM_E_PARSE,
+                                         "the event has no \"agent_id\", which says whose it is");
+            }
             return l.status < 0 ? l.status : apply(graph, &c, err);
         }
     }
