@@ -14,7 +14,7 @@ import symtable
 import sys
 import sysconfig
 import types
-from typing import Any, Dict, List, Set, Tuple
+from typing import Any, Dict, Iterable, List, Set, Tuple
 
 MAX_SOURCE_BYTES = 256 * 1024
 MAX_DEPTH = 50  # of a constant
@@ -73,9 +73,11 @@ class Shipment:
             return
         node.name, node.decorator_list = name, []
         self.set_defaults(node.args, function)
-        names, assigned = global_names(node)
+        around = function.__code__.co_freevars
+        names, assigned = outer_names(node, around)
         for used in sorted(assigned):
-            self.problems.append(f"{function.__qualname__} sets the global `{used}`, which would be another one there")
+            what = "variable around it" if used in around else "global"
+            self.problems.append(f"{function.__qualname__} sets the {what} `{used}`, which would be another one there")
         for used in sorted(names - assigned):
             self.add_name(used, function)
         self.definitions.append(ast.unparse(ast.fix_missing_locations(node)))
@@ -208,7 +210,18 @@ def is_of(node: Any, code: Any) -> bool:
 # ---- what it uses
 
 
-class _WithoutAnnotations(ast.NodeTransformer):
+class _AtTop(ast.NodeTransformer):
+    """Makes a definition one that can stand alone: without annotations, and what it sets of the variables `around` it are
+    globals."""
+
+    def __init__(self, around: Iterable[str]):
+        self.around = frozenset(around)
+
+    def visit_Nonlocal(self, node: Any) -> Any:
+        theirs = [name for name in node.names if name in self.around]
+        own = [name for name in node.names if name not in self.around]
+        return [*([ast.Global(theirs)] if theirs else ()), *([ast.Nonlocal(own)] if own else ())]
+
     def visit_arg(self, node: Any) -> Any:
         node.annotation = None
         return node
@@ -224,9 +237,9 @@ class _WithoutAnnotations(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def global_names(node: Any) -> Tuple[Set[str], Set[str]]:
+def outer_names(node: Any, around: Iterable[str]) -> Tuple[Set[str], Set[str]]:
     """The names that a definition looks for outside of itself, and those that it sets there."""
-    bare = ast.fix_missing_locations(_WithoutAnnotations().visit(copy.deepcopy(node)))
+    bare = ast.fix_missing_locations(_AtTop(around).visit(copy.deepcopy(node)))
     names: Set[str] = set()
     assigned: Set[str] = set()
     todo = list(symtable.symtable(ast.unparse(bare), "<tool>", "exec").get_children())

@@ -148,6 +148,25 @@ def test_all_that_cannot_go_along_is_listed_at_once():
         f"{where}helper uses `rlmflow_undefined`, which is defined nowhere"}
 
 
+def test_what_sets_a_variable_around_it_cannot_go_along():
+    count = own = 0
+
+    def f():
+        nonlocal count
+        own = 0
+
+        def inner():
+            nonlocal own
+            own += count
+
+        count += 1
+        return inner
+
+    where = test_what_sets_a_variable_around_it_cannot_go_along.__name__ + ".<locals>."
+    assert refused(f) == [f"{where}f sets the variable around it `count`, which would be another one there"]
+    assert (count, own) == (0, 0)
+
+
 @rlmflow.tool("hosted", proxy=True)
 def hosted():
     return 1
