@@ -1,15 +1,26 @@
 """Models: the engine's own clients, and the base of those of the user's."""
 from __future__ import annotations
 
-import json
 import os
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import _engine
+from ._arguments import Arguments
+from .values import plain_json
 
 __all__ = ["AnthropicClient", "LLMClient", "OpenAIClient", "ScriptedClient"]
 
 UNKNOWN_PRICE = (-1.0, -1.0, -1.0, -1.0)
+MOST_TIMEOUT = 10**6  # seconds, which is more than eleven days
+
+
+def _header_lines(checked: Arguments, headers: Any) -> List[str]:
+    lines = []
+    for name, value in checked.mapping("headers", headers).items():
+        checked.text("a name in headers", name, False)
+        text = checked.prose(f"headers[{name!r}]", value, False, secret=True)
+        lines.append(f"{name}: {text}")
+    return lines
 
 
 class LLMClient:
@@ -59,13 +70,23 @@ class OpenAIClient(_EngineClient):
                  proxy: Optional[str] = None, ca_file: Optional[str] = None, stream: bool = True,
                  connect_timeout: float = 10, first_byte_timeout: float = 600, idle_timeout: float = 120,
                  price: Optional[Tuple[float, float, float, float]] = None):
+        checked = Arguments(type(self).__name__)
+        body = dict(checked.mapping("extra_body", extra_body))
         self.model = model
+
+        def timeout_ms(name: str, value: Any) -> int:
+            return checked.milliseconds(name, value, "seconds; 0: no limit", MOST_TIMEOUT, True) or 0
+
         self._model = _engine.Model.http(
-            self._api, model, base_url or os.environ.get(self._variables[0]),
-            api_key or os.environ.get(self._variables[1]), -1.0 if temperature is None else temperature,
-            reasoning_effort, [f"{k}: {v}" for k, v in (headers or {}).items()],
-            json.dumps(extra_body) if extra_body else None, proxy, ca_file, stream, round(connect_timeout * 1000),
-            round(first_byte_timeout * 1000), round(idle_timeout * 1000), price or UNKNOWN_PRICE)
+            self._api, checked.text("model", model, False),
+            checked.text("base_url", base_url or os.environ.get(self._variables[0])),
+            checked.text("api_key", api_key or os.environ.get(self._variables[1]), secret=True),
+            -1.0 if temperature is None else checked.number("temperature", temperature, "as the API takes it", True),
+            checked.text("reasoning_effort", reasoning_effort), _header_lines(checked, headers),
+            plain_json(body, "extra_body") if body else None, checked.text("proxy", proxy),
+            checked.path("ca_file", ca_file), stream, timeout_ms("connect_timeout", connect_timeout),
+            timeout_ms("first_byte_timeout", first_byte_timeout), timeout_ms("idle_timeout", idle_timeout),
+            checked.price("price", price, UNKNOWN_PRICE))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
@@ -86,5 +107,7 @@ class ScriptedClient(_EngineClient):
     name: for tests and demonstrations."""
 
     def __init__(self, path: "str | os.PathLike[str]" = "text", *, text: Optional[str] = None):
-        self.model = f"script:{os.fspath(path)}"
-        self._model = _engine.Model.scripted(os.fspath(path), text)
+        checked = Arguments(type(self).__name__)
+        name: Any = checked.path("path", path, False)
+        self.model = f"script:{name}"
+        self._model = _engine.Model.scripted(name, checked.string("text", text))

@@ -9,11 +9,13 @@ import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Dict, Iterable, List, Optional, Union
 
 from . import _engine
+from ._arguments import Arguments, Path
 from ._asking import Asked, is_client
+from ._limits import limits_of
 from .clients import UNKNOWN_PRICE, _EngineClient
 from .events import Event
-from .graph import Graph
-from .nodes import Node, UserQuery
+from .graph import Graph, check_graph
+from .nodes import Node, as_node
 from .parallel import parallel_run, parallel_stream
 from .prompts import DEFAULT_BUILDER, PromptBuilder
 from .replay import ReplayReport
@@ -21,18 +23,18 @@ from .runtimes import Runtime, SubprocessRuntime
 from .schema import Schema, StructuredOutputParser, json_schema_for
 from .streaming import Stepper, Until, check_until
 from .tools import Tool
-from .values import to_json
-from .watching import Watch
+from .values import printable, shown, to_json
+from .watching import Watch, check_watch
 
 if TYPE_CHECKING:
     from ._drive import Drive  # with asyncio, which is most of what an import would take
 
 __all__ = ["Flow", "RunEnded"]
 
-Path = Union[str, "os.PathLike[str]"]
 _TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
 _RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
 HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
+_OF_FLOW, _OF_RUN, _OF_FORK = Arguments("Flow"), Arguments("a run"), Arguments("a fork")
 
 
 class RunEnded(Exception):
@@ -63,7 +65,9 @@ class Flow:
     `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
     agents always have `llm_query`. `watch`: True shows each run's tree of agents as it grows (on a terminal or in a
     notebook live, else as lines on stderr); a function of (event, graph), or a `StreamConsumer`, is told of each
-    change. One that raises is told nothing more, with a warning."""
+    change. One that raises is told nothing more, with a warning.
+
+    An option that no run could have is a TypeError or ValueError that names it."""
 
     output_parser = StructuredOutputParser()
 
@@ -77,7 +81,7 @@ class Flow:
                  tools: Optional[list] = None, runtime: Optional[Runtime] = None,
                  llm_clients: Optional[Dict[str, Any]] = None, use_llm_query: bool = True, watch: Watch = None):
         self.llm = llm
-        self.llm_clients = dict(llm_clients or {})
+        self.llm_clients = dict(_OF_FLOW.mapping("llm_clients", llm_clients))
         self.max_depth, self.max_iters, self.child_max_iters = max_depth, max_iters, child_max_iters
         self.max_messages, self.max_output_length = max_messages, max_output_length
         self.max_query_chars, self.max_output_tokens = max_query_chars, max_output_tokens
@@ -91,7 +95,8 @@ class Flow:
         self.runs: Dict[str, Drive] = {}  # by graph id, those that go on
         self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()
         self.tools: Dict[str, Tool] = {}
-        for fn in tools or ():
+        self._checked_limits()
+        for fn in _OF_FLOW.listed("tools", tools or (), "functions"):
             self.add_tool(fn)
 
     def add_tool(self, fn: Any, *, name: Optional[str] = None) -> None:
@@ -133,6 +138,7 @@ class Flow:
         `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
         whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there
         (see `close_repls`)."""
+        check_graph(graph, optional=True)
         if graph is not None and graph._drive is not None and query is None and graph._has_ended():
             return _answer_of(graph._drive, graph)
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync)
@@ -152,8 +158,9 @@ class Flow:
     def terminate(self, agent_ids: Optional[Iterable[str]] = None) -> None:
         """Ends agents of the runs that go on, with all below them: those with these ids, or all. They end with the
         reason "terminated"; from any thread."""
+        ids = [None] if agent_ids is None else Arguments("terminate").texts("agent_ids", agent_ids) or []
         for drive in list(self._drives):
-            for agent_id in (None,) if agent_ids is None else agent_ids:
+            for agent_id in ids:
                 with contextlib.suppress(LookupError):  # it is another run's
                     drive.run.terminate(agent_id)
 
@@ -176,9 +183,9 @@ class Flow:
         has ended. `restore`: "replay" runs the cells of lost sessions again, with the recorded answers to their
         calls; "fresh" tells the model which variables are gone; "auto" is the one or the other by whether their
         effects stayed inside. `cut`: where the journal is damaged before its end, goes on from there."""
-        if restore not in _RESTORE:
-            raise ValueError(f"restore={restore!r} is none of {', '.join(_RESTORE)}")
-        drive = self._begin(lambda run: run.resume(os.fspath(journal), query, cut, sync, _RESTORE[restore]))
+        path, mode = _OF_RUN.path("journal", journal, False), _RESTORE[_OF_RUN.choice("restore", restore, _RESTORE)]
+        _OF_RUN.string("query", query, False)
+        drive = self._begin(lambda run: run.resume(path, query, cut, sync, mode))
         return await self._finish(drive)
 
     def replay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
@@ -188,14 +195,15 @@ class Flow:
     async def areplay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
         """Runs the recorded run again and compares each step; `exec_turn` is passed with `replay=True`. `execute`:
         cells run again also where their effects may reach outside."""
-        drive = self._begin(lambda run: run.replay(os.fspath(journal), execute))
+        path = _OF_RUN.path("journal", journal, False)
+        drive = self._begin(lambda run: run.replay(path, execute))
         try:
             await drive.wait()
         finally:
             drive.let_go()
         outcome = drive.run.outcome()
         if outcome["reason"] == "failed" and outcome["code"]:
-            raise RunEnded("failed", outcome["message"], None, os.fspath(journal))
+            raise RunEnded("failed", outcome["message"], None, path)
         return ReplayReport(reason=outcome["reason"], **drive.run.report())
 
     async def run_streaming(self, query: Optional[str] = None, *, graph: Optional[Graph] = None,
@@ -210,6 +218,7 @@ class Flow:
         and the run is held: the same `graph`, given again, goes on, and may have been appended to meanwhile. A
         stream that is closed early stops its run."""
         passes = check_until(until, n)
+        check_graph(graph, optional=True)
         if graph is not None and query is None and graph._has_ended():
             return
         drive = self._resolve(query, graph, inputs, output_schema, journal, sync, HOOK_NEXT_STEP | HOOK_EVENTS)
@@ -244,16 +253,19 @@ class Flow:
     def _resolve(self, query: Optional[str], graph: Optional[Graph], inputs: Optional[dict],
                  output_schema: Optional[Schema], journal: Optional[Path], sync: bool, hooks: int = 0) -> Drive:
         """The drive of a graph that is held or asked more, or of a new run."""
+        _OF_RUN.string("query", query)
+        path = _OF_RUN.path("journal", journal)
+        inputs = None if inputs is None else dict(_OF_RUN.mapping("inputs", inputs))
         if graph is not None and graph._drive is not None:
             return self._go_on(graph._drive, query, graph, (inputs, output_schema, journal), hooks)
         if graph is not None:
             query, inputs, output_schema = graph._begin(query, inputs, output_schema)
         if query is None:
             raise ValueError("a run needs a query, or a graph to go on with")
-        taken = [(name, *_input(name, value)) for name, value in (inputs or {}).items()]
+        taken = [(_OF_RUN.text("a name in inputs", name, False), *_input(name, value))
+                 for name, value in (inputs or {}).items()]
         schema = None if output_schema is None else json.dumps(json_schema_for(output_schema))
-        return self._begin(lambda run: run.start(query, taken, schema, journal and os.fspath(journal), sync,
-                                                 _RESTORE["auto"]), hooks, graph)
+        return self._begin(lambda run: run.start(query, taken, schema, path, sync, _RESTORE["auto"]), hooks, graph)
 
     def _go_on(self, drive: Drive, query: Optional[str], graph: Graph, given: tuple, hooks: int) -> Drive:
         if drive.flow is not self:
@@ -289,11 +301,12 @@ class Flow:
         with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A `query`
         is asked behind it. Returns the path, with which `resume` goes on. KeyError: there is no such node;
         ValueError: there is nothing to do behind it."""
-        path = source._journal() if isinstance(source, Graph) else os.fspath(source)
+        path = source._journal() if isinstance(source, Graph) else _OF_FORK.path("source", source, False)
         if path is None:
             raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
-        _engine.fork_run(path, node, os.fspath(journal), query)
-        return os.fspath(journal)
+        made = _OF_FORK.path("journal", journal, False)
+        _engine.fork_run(path, _OF_FORK.text("node", node, False), made, _OF_FORK.string("query", query, False))
+        return made
 
     # What subclasses may override.
 
@@ -311,7 +324,8 @@ class Flow:
     def append_node(self, graph: Graph, node: "Node | str") -> Node:
         """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is for
         `exec_turn`, for a run that is held, and for a graph at rest."""
-        node = UserQuery(content=node) if isinstance(node, str) else node
+        check_graph(graph)
+        node = as_node(node)
         if not node.id:
             if graph._drive is None:
                 graph.append(node)
@@ -335,7 +349,7 @@ class Flow:
         """The client of a model; it is asked for once in a run. ValueError for a name that is not configured."""
         clients = {"default": self.llm, **self.llm_clients}
         if model not in clients:
-            raise ValueError(f"no model is named {model!r}; the models are: {', '.join(sorted(clients))}")
+            raise ValueError(f"no model is named {shown(model)}; the models are: {', '.join(sorted(clients))}")
         return clients[model]
 
     def _makes_system_prompt(self) -> bool:
@@ -356,6 +370,7 @@ class Flow:
         return hooks
 
     def _new_run(self, hooks: int = 0) -> tuple:
+        limits = self._checked_limits()
         self.runtime._check_can_open()
         clients: list = []
         models = []
@@ -363,34 +378,34 @@ class Flow:
             client = self.llm_client(name)
             engine = client._model if isinstance(client, _EngineClient) else None
             if engine is None and not is_client(client):
-                raise TypeError(f"llm_client({name!r}) is {client!r:.200}; a client needs a chat(messages) method, or is "
+                raise TypeError(f"llm_client({name!r}) is {shown(client)}; a client needs a chat(messages) method, or is "
                                 "a function")
             asked = client if engine else Asked(
                 client, is_capped=bool(self.max_budget or self.max_cost), timeout=self.llm_request_timeout)
-            models.append((name, str(getattr(client, "model", "") or type(client).__name__), engine,
-                           getattr(client, "price", None) or UNKNOWN_PRICE, not engine and asked.one_at_a_time))
+            price = Arguments(f"the client of model {name!r}").price("price", getattr(client, "price", None), UNKNOWN_PRICE)
+            models.append((name, printable(str(getattr(client, "model", "") or type(client).__name__)), engine, price,
+                           not engine and asked.one_at_a_time))
             clients.append(asked)
         tools = [t for t in {**self.runtime.tools, **self.tools}.values() if not t.is_built_in]
         custom = self.runtime._as_custom()
         run = _engine.Run(models=models, tools=[t.for_engine(self.runtime._source_of(t)) for t in tools],
-                          limits=self._limits(),
+                          limits=limits,
                           runtime=None if custom else self.runtime._engine_runtime(tools),
                           custom=custom or (None, None),
                           system_prompt=self.system_prompt, hooks=hooks | self._hooks(), child_model=None)
         return run, clients, tools
 
-    def _limits(self) -> dict:
-        timeout = self.exec_timeout or self.runtime.exec_timeout
-        limits = {"max_depth": self.max_depth, "max_iters": self.max_iters,
-                  "child_max_iters": self.child_max_iters, "max_messages": self.max_messages,
-                  "max_output_length": self.max_output_length, "max_query_chars": self.max_query_chars,
-                  "max_output_tokens": self.max_output_tokens, "max_budget": self.max_budget,
-                  "max_cost_nano": self.max_cost and round(self.max_cost * 1e9),
-                  "max_time_ms": self.max_time and round(self.max_time * 1000),
-                  "exec_timeout_ms": timeout and round(timeout * 1000), "workers": self.workers,
-                  "request_timeout_ms": self.llm_request_timeout and round(self.llm_request_timeout * 1000),
-                  "max_live": self.max_live, "max_agents": self.max_agents}
-        return {k: v for k, v in limits.items() if v is not None}
+    def _checked_limits(self) -> Dict[str, int]:
+        """Of the next run, which may be given all that this flow has: what no run could have is raised with its name."""
+        _OF_FLOW.prose("system_prompt", self.system_prompt)
+        for name in self.llm_clients:
+            _OF_FLOW.text("a name in llm_clients", name, False)
+        if not isinstance(self.runtime, Runtime):
+            raise _OF_FLOW.wrong("runtime", self.runtime, "it must be a Runtime, as SubprocessRuntime() is", TypeError)
+        if self.prompt_builder is not None and not callable(getattr(self.prompt_builder, "build", None)):
+            raise _OF_FLOW.wrong("prompt_builder", self.prompt_builder, "it must be a PromptBuilder", TypeError)
+        check_watch(self.watch)
+        return limits_of(self, _OF_FLOW)
 
 
 def _run(coroutine: Coroutine) -> Any:
@@ -421,6 +436,6 @@ def _input(name: str, value: Any) -> tuple:
     if isinstance(value, (bytes, bytearray)):
         return _BYTES, bytes(value), None
     if isinstance(value, os.PathLike):
-        path = os.fspath(value)
+        path = _OF_RUN.path(f"inputs[{name!r}]", value, False)
         return (_DIRECTORY if os.path.isdir(path) else _FILE), path, None
     return _JSON, to_json(value, f"input {name!r}"), None

@@ -8,9 +8,11 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Union
 
 from . import _engine
-from .nodes import LLMUsage, Node, UserQuery, node_for_engine, node_from_dict, node_from_json, node_to_line
+from ._arguments import MOST_INT64, Arguments, Path
+from ._trees import line_of_event, lines_of_tree
+from .nodes import LLMUsage, Node, as_node, node_for_engine, node_from_json
 from .schema import Schema, json_schema_for
-from .values import from_json
+from .values import from_json, plain_json, shown
 
 if TYPE_CHECKING:
     import pathlib
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Graph", "GraphCheckpoint", "apply_graph_action"]
 
-Path = Union[str, "os.PathLike[str]"]
+_OF_GRAPH = Arguments("Graph")
 _WHERE = {"after": 0, "before": 1, "replace": 2}
 
 
@@ -54,11 +56,15 @@ class Graph:
 
     def __init__(self, query: str = "", *, inputs: Optional[dict] = None, output_schema: Optional[Schema] = None,
                  agent_id: str = "root", model: str = "default", graph_id: str = ""):
-        start = {"agent_id": agent_id, "graph_id": graph_id, "query": query, "model": model,
+        _OF_GRAPH.string("query", query, False)
+        given = dict(_OF_GRAPH.mapping("inputs", inputs))
+        start = {"agent_id": _OF_GRAPH.text("agent_id", agent_id, False, lone=True),
+                 "graph_id": _OF_GRAPH.prose("graph_id", graph_id, False), "query": query,
+                 "model": _OF_GRAPH.text("model", model, False),
                  "output_schema": None if output_schema is None else json_schema_for(output_schema)}
         nodes = [{"type": "user_query", "content": query, "id": "n_" + os.urandom(8).hex()}] if query else []
-        self._look_at(_engine.build(_lines({**start, "nodes": nodes})))
-        self._given: Optional[dict] = dict(inputs or {})  # of a run that has not begun
+        self._look_at(_engine.build(lines_of_tree({**start, "nodes": nodes})))
+        self._given: Optional[dict] = given  # of a run that has not begun
 
     @classmethod
     def _of(cls, look: Any, drive: "Optional[Drive]" = None) -> "Graph":
@@ -154,13 +160,13 @@ class Graph:
         return {g.agent_id: g for g in self.walk()}
 
     def __getitem__(self, agent_id: str) -> "Graph":
-        look = self._look.agent(agent_id)
+        look = self._look.agent(_OF_GRAPH.string("agent_id", agent_id, False))
         if look is None:
             raise KeyError(agent_id)
         return Graph._of(look, self._drive)
 
     def __contains__(self, agent_id: str) -> bool:
-        return self._look.agent(agent_id) is not None
+        return self._look.agent(_OF_GRAPH.string("agent_id", agent_id, False)) is not None
 
     def __str__(self) -> str:
         return self._look.tree().rstrip("\n")
@@ -206,7 +212,7 @@ class Graph:
     def _target(self, agent_id: Optional[str]) -> Any:
         if agent_id is None or agent_id == self.agent_id:
             return self._look
-        look = self._look.agent(agent_id)
+        look = self._look.agent(_OF_GRAPH.string("agent_id", agent_id))
         if look is None:
             raise KeyError(agent_id)
         return look
@@ -222,14 +228,12 @@ class Graph:
         after the last, before the first. A str becomes a `UserQuery`. After a done_output only a user_query can
         stand. `truncate`: "descendants" takes out what then follows it, as `rewind` does. KeyError: there is no such
         node; ValueError: it cannot stand there."""
-        if mode not in _WHERE:
-            raise ValueError(f"mode={mode!r} is none of {', '.join(_WHERE)}")
-        if truncate not in ("none", "descendants"):
-            raise ValueError(f"truncate={truncate!r} is none of none, descendants")
+        where = _WHERE[_OF_GRAPH.choice("mode", mode, _WHERE)]
+        _OF_GRAPH.choice("truncate", truncate, ("none", "descendants"))
         if isinstance(at, Node):
             agent_id, at = agent_id or at.agent_id or None, at.id
-        node = UserQuery(content=node) if isinstance(node, str) else node
-        event = self._made(self._target(agent_id).inject(_WHERE[mode], at, node_for_engine(node)))
+        node = as_node(node)
+        event = self._made(self._target(agent_id).inject(where, _OF_GRAPH.text("at", at), node_for_engine(node)))
         made: Any = event.node
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
         if truncate == "descendants":
@@ -251,7 +255,7 @@ class Graph:
 
     def remove_node(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
         """Takes one node out; children that it launched stay."""
-        return self._made(self._target(agent_id).remove_node(node_id))
+        return self._made(self._target(agent_id).remove_node(_OF_GRAPH.text("node_id", node_id, False)))
 
     def remove_child(self, child_id: str) -> "Event":
         """Takes an agent with all below it out of the tree."""
@@ -271,25 +275,31 @@ class Graph:
 
     def revert(self, checkpoint: GraphCheckpoint) -> "Optional[Event]":
         """Rewinds to the checkpoint; None: the agent is there. ValueError: nodes before it are gone or changed."""
-        lines = self._target(checkpoint.agent_id).revert(checkpoint.position, checkpoint.digest)
+        if not isinstance(checkpoint, GraphCheckpoint):
+            raise _OF_GRAPH.wrong("checkpoint", checkpoint, "it must be one that checkpoint() returned", TypeError)
+        position = _OF_GRAPH.whole("position of the checkpoint", checkpoint.position, 0, MOST_INT64)
+        digest = _OF_GRAPH.text("digest of the checkpoint", checkpoint.digest, False)
+        lines = self._target(checkpoint.agent_id).revert(position, digest)
         return self._made(lines) if lines else None
 
     def merge(self, branch: "Graph", *, summary: "Union[str, Callable[[Graph], str], None]" = None) -> "Event":
         """Takes what came of a branch, a fork of this tree, back in: appends one node with `summary` (a text, or
         what it returns of the branch), else with the branch's result. Only this text comes over."""
-        text = summary(branch) if callable(summary) else summary
+        check_graph(branch, "branch")
+        text = _OF_GRAPH.string("summary", summary(branch) if callable(summary) else summary)
         return self._made(self._look.merge(branch._look, text or ""))
 
     def apply(self, event: "Union[Event, dict, str]") -> None:
         """Makes the change that an event, or its line of JSON, tells of. LookupError: there is no such agent or
         node; ValueError: it is out of order."""
-        self._look.apply(_line_of(event))
+        self._look.apply(line_of_event(event))
 
     def fork(self, *, from_node_id: Optional[str] = None, agent_id: Optional[str] = None,
              keep_anchor: bool = False) -> "Graph":
         """A copy of the whole tree, at rest, with a graph id of its own; cut before the node, or after it with
         `keep_anchor`. Also of a run that goes on."""
         look = self._target(agent_id)
+        _OF_GRAPH.text("from_node_id", from_node_id)
         if from_node_id is not None and not keep_anchor:
             from_node_id = _before(look, from_node_id)
         return Graph._of(look.fork(from_node_id))
@@ -307,19 +317,20 @@ class Graph:
     @classmethod
     def from_dict(cls, d: dict) -> "Graph":
         """A tree at rest. Members that are missing are empty. ValueError: it describes none."""
-        return cls._of(_engine.build(_lines(d)))
+        return cls._of(_engine.build(lines_of_tree(d)))
 
     def save(self, path: Path, *, metadata: Optional[dict] = None) -> pathlib.Path:
         """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/. `metadata`, as
         JSON can say it, goes to the end of graph.json's own."""
         import pathlib
 
-        added = json.dumps(metadata or {})
+        directory = _OF_GRAPH.path("path", path, False)
+        added = plain_json(dict(_OF_GRAPH.mapping("metadata", metadata)), "the metadata")
         journal = self._journal()
         if journal is None:
-            self._look.save(os.fspath(path))
+            self._look.save(directory)
         else:
-            _warn(_engine.export(journal, os.fspath(path)))
+            _warn(_engine.export(journal, directory))
         if metadata:
             manifest = pathlib.Path(path, "graph.json")
             saved = json.loads(manifest.read_text(encoding="utf-8"))
@@ -333,17 +344,18 @@ class Graph:
     def load(cls, path: Path) -> "Graph":
         """The graph of a run, or of a directory that `save` has written, at rest. Of a damaged run what can be read
         is there, with a warning. FileNotFoundError, ValueError: there is none."""
-        if not os.path.exists(path):
-            raise FileNotFoundError(f"there is no run at {os.fspath(path)}")
-        look, note = _engine.load(os.fspath(path))
+        place = _OF_GRAPH.path("path", path, False)
+        if not os.path.exists(place):
+            raise FileNotFoundError(f"there is no run at {place}")
+        look, note = _engine.load(place)
         _warn(note)
         return cls._of(look)
 
     def to_html(self, path: Optional[Path] = None) -> str:
         """The whole tree as an HTML page that needs no other file; with `path` it is also written there."""
-        html = self._look.html(self._journal())
-        if path is not None:
-            with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+        html, place = self._look.html(self._journal()), _OF_GRAPH.path("path", path)
+        if place is not None:
+            with open(place, "w", encoding="utf-8", errors="surrogatepass") as file:
                 file.write(html)
         return html
 
@@ -351,9 +363,16 @@ class Graph:
 def apply_graph_action(graph: Optional[Graph], event: "Union[Event, dict, str]") -> Graph:
     """Makes the change of an event, and returns the graph. The first, a `GraphCreated`, makes it of None."""
     if graph is None:
-        return Graph._of(_engine.build([_line_of(event)]))
+        return Graph._of(_engine.build([line_of_event(event)]))
+    check_graph(graph)
     graph.apply(event)
     return graph
+
+
+def check_graph(graph: Any, name: str = "graph", optional: bool = False) -> None:
+    """TypeError for what is none."""
+    if not isinstance(graph, Graph) and not (graph is None and optional):
+        raise TypeError(f"{name}={shown(graph)}: it must be a Graph, as Graph(query) is")
 
 
 def _at_rest(kind: Any, d: dict, agent_id: str, given: Optional[dict]) -> Graph:
@@ -369,42 +388,10 @@ def _warn(note: Optional[str]) -> None:
 
 
 def _before(look: Any, node_id: str) -> str:
+    _OF_GRAPH.text("node_id", node_id, False)
     ids = [json.loads(text)["id"] for text in look.nodes(0)]
     if node_id not in ids:
         raise KeyError(node_id)
     if node_id == ids[0]:
         raise ValueError(f"{node_id} is the first node of its agent, which stays")
     return ids[ids.index(node_id) - 1]
-
-
-def _line_of(event: Any) -> str:
-    if isinstance(event, str):
-        return event
-    if isinstance(event, dict):
-        return json.dumps(event)
-    if getattr(event, "child", None) or getattr(event, "graph", None):
-        return (getattr(event, "child", None) or event.graph)._look.line()
-    line = {"type": event.type, "graph_id": event.graph_id, "agent_id": event.agent_id}
-    if event.node is not None:
-        line["node"] = node_to_line(event.node)
-    return json.dumps({**line, "subtree": getattr(event, "subtree", False)})
-
-
-def _lines(d: dict) -> List[str]:
-    """The events that make the tree of such a dict."""
-    lines = []
-    todo = [({**d, "agent_id": d.get("agent_id") or "root"}, None)]
-    while todo:
-        g, parent = todo.pop()
-        start = {k: g[k] for k in ("graph_id", "agent_id", "query", "inputs", "model", "output_schema", "call", "part")
-                 if g.get(k) is not None}
-        start.setdefault("inputs", {})
-        if parent is not None:
-            start["parent_agent_id"] = parent
-        lines.append({"type": "graph_created" if parent is None else "add_child", **start})
-        for seq, node in enumerate(g.get("nodes", ())):
-            node = node_to_line(node_from_dict(node))
-            lines.append({"type": "append_node", "agent_id": g["agent_id"],
-                          "node": {**node, "seq": seq, "id": node.get("id") or "n_" + os.urandom(8).hex()}})
-        todo += [(child, g["agent_id"]) for child in reversed(list(g.get("children", {}).values()))]
-    return [json.dumps(line) for line in lines]

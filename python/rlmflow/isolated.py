@@ -4,101 +4,16 @@ This version of rlmflow takes and checks what they are given, and cannot open th
 one raises NotImplementedError before its model is asked anything."""
 from __future__ import annotations
 
-import os
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Union
 
+from ._arguments import Arguments, Path
 from .runtimes import Runtime
 from .tools import Tool
 
 __all__ = ["DaytonaRuntime", "DockerRuntime", "E2BRuntime", "ModalRuntime", "SandboxRuntime"]
 
-Path = Union[str, "os.PathLike[str]"]
 Size = Union[str, int]
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-class _Checked:
-    """Checks arguments of `owner`, and names them in what it raises."""
-
-    def __init__(self, owner: Any):
-        self.owner = type(owner).__name__
-
-    def wrong(self, name: str, value: Any, wanted: str, kind: Callable = ValueError) -> Exception:
-        return kind(f"{self.owner}: {name}={value!r}: {wanted}")
-
-    def text(self, name: str, value: Any, optional: bool = True) -> Optional[str]:
-        if value is None and optional:
-            return None
-        if not isinstance(value, str):
-            raise self.wrong(name, value, "it must be a str", TypeError)
-        if not value or "\0" in value:
-            raise self.wrong(name, value, "it is empty or holds a NUL")
-        return value
-
-    def number(self, name: str, value: Any, what: str) -> Optional[float]:
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self.wrong(name, value, f"it must be a number: {what}", TypeError)
-        if not 0 < value < float("inf"):
-            raise self.wrong(name, value, f"it must be more than 0: {what}")
-        return value
-
-    def size(self, name: str, value: Any) -> Optional[int]:
-        """Bytes of 512, "64k", "512m" or "1.5g"."""
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise self.wrong(name, value, 'it must be a size as a str ("512m") or bytes as an int', TypeError)
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([bkmg]?)", str(value).lower())
-        if found is None or float(found[1]) <= 0:
-            raise self.wrong(name, value, 'it is no size, as "512m", "64k" and "1.5g" or bytes are')
-        return int(float(found[1]) * _UNITS[found[2]])
-
-    def texts(self, name: str, value: Any) -> Optional[List[str]]:
-        if value is None:
-            return None
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise self.wrong(name, value, 'it must be a list of str, one each, as ["--read-only"]', TypeError)
-        return [self.text(f"{name}[{i}]", v, False) or "" for i, v in enumerate(value)]
-
-    def env(self, name: str, value: Any) -> Dict[str, str]:
-        made = {}
-        for key, text in self.mapping(name, value).items():
-            if not isinstance(key, str) or not isinstance(text, str):
-                raise self.wrong(name, value, "names and values of variables must be str", TypeError)
-            if not key or "=" in key or "\0" in key + text:
-                raise self.wrong(name, value, f"{key!r} cannot be a variable")
-            made[key] = text
-        return made
-
-    def mapping(self, name: str, value: Any) -> Mapping:
-        if value is not None and not isinstance(value, Mapping):
-            raise self.wrong(name, value, "it must be a dict", TypeError)
-        return value or {}
-
-    def far_path(self, name: str, value: Any) -> Optional[str]:
-        """A path on the far side."""
-        path = self.text(name, value)
-        if path is not None and not path.startswith("/"):
-            raise self.wrong(name, value, "it must be an absolute path, for it is one of the far side")
-        return path
-
-    def mounts(self, value: Any) -> Dict[str, str]:
-        """Absolute sources to targets."""
-        made: Dict[str, str] = {}
-        for source, target in self.mapping("mounts", value).items():
-            if not isinstance(source, (str, os.PathLike)) or not isinstance(target, str):
-                raise self.wrong("mounts", value, "it maps paths here to paths in the session", TypeError)
-            if not re.fullmatch("/[^:]*(:ro|:rw)?", target):
-                raise self.wrong("mounts", value, f'{target!r} must be an absolute path; it may end in ":ro"')
-            absolute = os.path.abspath(source)
-            if not os.path.exists(absolute):
-                named = "" if os.path.isabs(source) else f" ({os.fspath(source)!r} in the current directory)"
-                raise FileNotFoundError(f"{self.owner}: there is nothing to mount at {absolute}{named}")
-            made[absolute] = target
-        return made
 
 
 class _Isolated(Runtime):
@@ -129,7 +44,7 @@ class SandboxRuntime(_Isolated):
                  network: bool = False, memory: Size = "1g", pids: int = 64, disk: Size = "256m",
                  exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
-        checked = _Checked(self)
+        checked = Arguments(type(self).__name__)
         self.python, self.env = checked.text("python", python), checked.env("env", env)
         self.mounts = checked.mounts(mounts)
         if not isinstance(network, bool):
@@ -161,7 +76,7 @@ class DockerRuntime(_Isolated):
                  working_directory: Optional[Path] = None, docker_bin: str = "docker",
                  repl_timeout: Optional[float] = None, exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
-        checked = _Checked(self)
+        checked = Arguments(type(self).__name__)
         self.image = checked.text("image", image, False)
         self.docker_bin = checked.text("docker_bin", docker_bin, False)
         if image.startswith("-") or image != image.strip():
@@ -191,7 +106,7 @@ class ModalRuntime(_Isolated):
                  timeout: float = 3600, repl_timeout: float = 30, exec_timeout: Optional[float] = None,
                  **container_kwargs: Any):
         super().__init__(exec_timeout=exec_timeout)
-        checked = _Checked(self)
+        checked = Arguments(type(self).__name__)
         self.app_name, self.image = checked.text("app_name", app_name, False), image
         self.remote_workdir = checked.far_path("remote_workdir", remote_workdir)
         self.timeout = checked.number("timeout", timeout, "seconds")
@@ -212,7 +127,7 @@ class E2BRuntime(_Isolated):
                  sandbox_kwargs: Optional[Dict[str, Any]] = None,
                  exec_timeout: Optional[float] = None):
         super().__init__(exec_timeout=exec_timeout)
-        checked = _Checked(self)
+        checked = Arguments(type(self).__name__)
         self.template, self.envs = checked.text("template", template), checked.env("envs", envs)
         self.timeout = checked.number("timeout", timeout, "seconds")
         self.remote_workdir = checked.far_path("remote_workdir", remote_workdir)
@@ -233,7 +148,7 @@ class DaytonaRuntime(_Isolated):
                  repl_timeout: float = 30, setup_commands: Optional[List[str]] = None, daytona: Any = None,
                  exec_timeout: Optional[float] = None):
         super().__init__(exec_timeout=exec_timeout)
-        checked = _Checked(self)
+        checked = Arguments(type(self).__name__)
         self.create_params, self.daytona, self.env = create_params, daytona, checked.env("env", env)
         self.create_timeout = checked.number("create_timeout", create_timeout, "seconds")
         self.remote_workdir = checked.far_path("remote_workdir", remote_workdir)

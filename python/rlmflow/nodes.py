@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any, ClassVar, Dict, List
 
 from . import _engine
-from .values import kind_of, to_json
+from ._arguments import Arguments
+from .values import kind_of, shown, to_json
 
 __all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput", "LLMOutput", "LLMUsage",
            "Node", "ObservationNode", "ResumeAction", "SupervisingOutput", "UserQuery", "code_block",
@@ -144,8 +146,7 @@ class DoneOutput(ObservationNode):
 
 _CLASSES = {c.type: c for c in (UserQuery, LLMOutput, ExecAction, ExecOutput, SupervisingOutput, ResumeAction,
                                 ErrorOutput, DoneOutput)}
-
-
+NODE_TYPES = tuple(_CLASSES)
 _TEXTS = frozenset(("content", "code", "output", "error", "result", "reason", "model"))
 
 
@@ -157,14 +158,17 @@ def usage_from_dict(usage: dict) -> LLMUsage:
 def code_block(reply: str) -> str:
     """The code in a model's reply that an agent would run: its first block of Python that is not blank, or all of a
     reply that is code alone. "" where there is none. What is marked as reasoning is passed over."""
-    return _engine.reply_code(reply)
+    return _engine.reply_code(Arguments("code_block").string("reply", reply, False))
 
 
 def node_from_dict(d: dict) -> Node:
     """The node that a dict describes; members that its class does not have are left out. A `type` that is
     not known becomes a bare `Node`."""
-    kind = _CLASSES.get(d.get("type", ""), Node)
+    if not isinstance(d, Mapping):
+        raise TypeError(f"a node is described by a dict, not by {kind_of(d)}")
     d = dict(d)
+    named = d.get("type", "")
+    kind = _CLASSES.get(named, Node) if isinstance(named, str) else Node
     if "usage" in d or "model" in d and kind is LLMOutput:
         metadata = d.get("metadata", {})
         usage = d.pop("usage", metadata.get("usage", {}))
@@ -193,17 +197,24 @@ def node_to_line(node: Node) -> dict:
     return {k: v for k, v in d.items() if k != "metadata" or v}
 
 
-def node_for_engine(node: Node) -> dict:
-    """As the functions of the engine take one to be put in: its place and its time are theirs."""
+def as_node(node: Any) -> Node:
+    """What is put into a graph: a str is a query."""
+    if isinstance(node, str):
+        return UserQuery(content=node)
     if not isinstance(node, Node):
         raise TypeError(f"a node is a Node or a str, not {kind_of(node)}")
+    return node
+
+
+def node_for_engine(node: Node) -> dict:
+    """As the functions of the engine take one to be put in: its place and its time are theirs."""
     d = node_to_line(node)
     for name in _TEXTS & d.keys():
         if not isinstance(d[name], str):
             raise TypeError(f"{type(node).__name__}.{name} is {kind_of(d[name])}; it must be a str")
     agents = d.get("agents", [])
     if not isinstance(agents, list) or not all(isinstance(agent_id, str) for agent_id in agents):
-        raise TypeError(f"the agents of a {type(node).__name__} are a list of their ids, not {agents!r:.200}")
+        raise TypeError(f"the agents of a {type(node).__name__} are a list of their ids, not {shown(agents)}")
     if "metadata" in d:
         d["metadata"] = to_json(d["metadata"])
     return {k: v for k, v in d.items() if isinstance(v, str) or k == "agents"}

@@ -5,7 +5,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, AsyncIterator, List, Optional, Union
 
 from .events import Event
-from .graph import Graph
+from .graph import Graph, check_graph
 from .streaming import Until, check_until
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def _graphs(runs: "tuple[Union[str, Graph], ...]") -> List[Graph]:
     graphs = [Graph(run) if isinstance(run, str) else run for run in runs]
     seen: set = set()
     for graph in graphs:
+        check_graph(graph)
         if graph.graph_id in seen:
             raise RuntimeError(f"graph {graph.graph_id} is already being streamed: it is given twice")
         seen.add(graph.graph_id)

@@ -6,6 +6,8 @@ import textwrap
 from typing import Any, Callable, Iterable, List, Optional, Tuple, Union
 
 from . import _engine
+from ._arguments import Arguments
+from .values import kind_of
 
 __all__ = ["DEFAULT_BUILDER", "SYSTEM_PROMPT", "PromptBuilder", "Section"]
 
@@ -22,11 +24,18 @@ class Section:
     title: Optional[str] = None
     level: int = 2
 
+    def __post_init__(self) -> None:
+        checked = Arguments("a section of a prompt")
+        checked.text("name", self.name, False)
+        checked.string("title", self.title)
+        if not 1 <= (checked.whole("level", self.level, what="headings have levels 1 to 6") or 0) <= 6:
+            raise checked.wrong("level", self.level, "headings have levels 1 to 6")
+
     def render(self, flow: Any, graph: Any) -> str:
         """Its text with its heading; "" if it has none. TypeError: `body` returned no str."""
         text = self.body(flow, graph) if callable(self.body) else self.body
         if not isinstance(text, str):
-            raise TypeError(f"the body of section {self.name!r} is a {type(text).__name__}; it must be a str")
+            raise TypeError(f"the body of section {self.name!r} is {kind_of(text)}; it must be a str")
         text = textwrap.dedent(text).strip()
         return f"{'#' * self.level} {self.title}\n\n{text}" if text and self.title else text
 
@@ -39,7 +48,11 @@ class PromptBuilder:
     """
 
     def __init__(self, sections: Iterable[Section] = ()):
-        self.sections: Tuple[Section, ...] = tuple(sections)
+        checked = Arguments("PromptBuilder")
+        self.sections: Tuple[Section, ...] = tuple(checked.listed("sections", sections, "sections"))
+        for i, section in enumerate(self.sections):
+            if not isinstance(section, Section):
+                raise checked.wrong(f"sections[{i}]", section, "it must be a Section", TypeError)
 
     @property
     def names(self) -> List[str]:
@@ -57,8 +70,6 @@ class PromptBuilder:
         KeyError if the one named is not there."""
         if before is not None and after is not None:
             raise ValueError("a section stands before one section or after one, not both")
-        if not 1 <= level <= 6:
-            raise ValueError(f"level={level}: headings have levels 1 to 6")
         made, anchor = Section(name, body, title, level), after if before is None else before
         if name in self.names and anchor in (None, name):
             return PromptBuilder(made if s.name == name else s for s in self.sections)

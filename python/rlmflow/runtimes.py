@@ -5,6 +5,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from . import _engine
+from ._arguments import Arguments
 from .tools import Tool
 
 __all__ = ["CommandRuntime", "Runtime", "SubprocessRuntime"]
@@ -18,7 +19,10 @@ class Runtime:
 
     def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
                  exec_timeout: Optional[float] = None):
-        self.working_directory = None if working_directory is None else os.path.abspath(working_directory)
+        checked = Arguments(type(self).__name__)
+        directory = checked.path("working_directory", working_directory)
+        self.working_directory = None if directory is None else os.path.abspath(directory)
+        checked.milliseconds("exec_timeout", exec_timeout, "seconds of a cell")
         self.exec_timeout = exec_timeout
         self.tools: Dict[str, Tool] = {}
 
@@ -32,7 +36,7 @@ class Runtime:
 
     def register_tools(self, fns: Iterable[Callable]) -> None:
         """The same for each. `FILE_TOOLS`, which sessions have anyway, may be among them."""
-        for fn in fns:
+        for fn in Arguments("register_tools").listed("fns", fns, "functions"):
             self.register_tool(fn)
 
     def open(self, graph: Any) -> Any:
@@ -88,7 +92,9 @@ class SubprocessRuntime(_WorkerRuntime):
                  python: Optional[str] = None, env: Optional[Dict[str, str]] = None, spare: int = 0,
                  exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
-        self.python, self.env, self.spare = python, dict(env or {}), spare
+        checked = Arguments(type(self).__name__)
+        self.python, self.env = checked.text("python", python), checked.env("env", env)
+        self.spare = checked.whole("spare", spare, 0, what="workers kept started ahead") or 0
 
     def _make(self) -> Any:
         return _engine.Runtime.subprocess(self.python, self.working_directory, _variables(self.env), self.spare)
@@ -113,14 +119,15 @@ class CommandRuntime(_WorkerRuntime):
     def __init__(self, argv: Iterable[str], *, python: Optional[str] = None, env: Optional[Dict[str, str]] = None,
                  workdir: Optional[str] = None, exec_timeout: Optional[float] = None):
         super().__init__(exec_timeout=exec_timeout)
+        checked = Arguments(type(self).__name__)
         if isinstance(argv, str):
-            raise TypeError(f"argv={argv!r}: a command is a list of its words, as {argv.split()}")
-        self.argv, self.python, self.env, self.workdir = list(argv), python, dict(env or {}), workdir
-        for word in self.argv:
-            if not isinstance(word, str) or "\0" in word:
-                raise TypeError(f"argv={self.argv!r}: the words of a command are str without NUL, not {word!r}")
+            raise checked.wrong("argv", argv, f"a command is a list of its words, as {argv.split()}", TypeError)
+        self.argv = [checked.prose(f"argv[{i}]", word, False) for i, word in enumerate(
+            checked.listed("argv", argv, "the words of a command"))]
+        self.python, self.workdir = checked.text("python", python), checked.text("workdir", workdir)
+        self.env = checked.env("env", env)
         if not self.argv or not self.argv[0]:
-            raise ValueError(f"argv={self.argv!r}: there is no command")
+            raise checked.wrong("argv", self.argv, "there is no command")
 
     def _make(self) -> Any:
         return _engine.Runtime.command(self.argv, self.python, self.workdir, _variables(self.env))

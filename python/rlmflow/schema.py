@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 from . import _engine
+from ._arguments import Arguments
+from .values import plain_json, shown
 
 __all__ = ["Schema", "StructuredOutputError", "StructuredOutputParser", "json_schema_for"]
 
@@ -36,18 +38,25 @@ def json_schema_for(schema: Schema) -> dict:
     place, for one that the engine does not know how to check (docs/json-schema.md)."""
     make = _method(schema, "model_json_schema") or _method(schema, "json_schema")
     if isinstance(schema, str):
-        made = json.loads(schema)
+        made = _read(schema)
     elif isinstance(schema, collections.abc.Mapping):
         made = dict(schema)
     elif make is not None:
         made = make()
     else:
-        raise TypeError(f"{schema!r} is no schema: give a JSON Schema (a mapping or JSON text), a pydantic model "
+        raise TypeError(f"{shown(schema)} is no schema: give a JSON Schema (a mapping or JSON text), a pydantic model "
                         "class or a TypeAdapter")
     if not isinstance(made, dict):
         raise TypeError(f"the JSON text of a schema must be an object, not {type(made).__name__}")
-    _engine.check_json(json.dumps(made), None)
+    _engine.check_json(plain_json(made, "the schema"), None)
     return made
+
+
+def _read(schema: str) -> Any:
+    try:
+        return json.loads(schema)
+    except ValueError as e:
+        raise ValueError(f"the schema is a str, but no JSON text: {e}") from None
 
 
 class StructuredOutputParser:
@@ -60,6 +69,7 @@ class StructuredOutputParser:
     def __call__(self, content: str, schema: Schema) -> Any:
         """The value that the text says: an instance of the model under a pydantic schema, else plain data. Raises
         `StructuredOutputError`."""
+        Arguments("StructuredOutputParser").string("content", content, False)
         validate = _method(schema, "model_validate_json") or _method(schema, "validate_json")
         made = json.dumps(json_schema_for(schema))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Dict, Union
 
+from ._arguments import Arguments
 from .events import AppendNode, Event
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ UNTIL = ("done", "finished", "next", *_NODES)
 
 def check_until(until: Until, n: "int | None") -> int:
     """The number of passes; ValueError for what is no boundary."""
-    if not callable(until) and until not in UNTIL:
-        raise ValueError(f"until={until!r} is none of {', '.join(UNTIL)}, and no callable of (event, graph)")
-    if n is not None and n < 1:
-        raise ValueError(f"n={n}: a stream passes at least one boundary")
-    return n or 1
+    checked = Arguments("a stream")
+    if not callable(until):
+        checked.choice("until", until, (*UNTIL, "a callable of (event, graph)"))
+    return checked.whole("n", n, 1, what="how many boundaries the stream passes") or 1
 
 
 class Stepper:

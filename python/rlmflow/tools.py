@@ -10,6 +10,8 @@ import typing
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _engine
+from ._arguments import MOST_INT64, Arguments
+from .values import shown
 
 __all__ = ["ToolMetadata", "format_tool_line", "get_tool_metadata", "tool"]
 
@@ -31,6 +33,19 @@ class ToolMetadata:
     max_calls: int = 0
     timeout: float = 0
     max_result_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        checked = Arguments(f"the tool {shown(self.name)}")
+        checked.prose("name", self.name, False)
+        checked.prose("description", self.description, False)
+        checked.milliseconds("timeout", self.timeout, "seconds of a call", may_be_zero=True)
+        for limit in ("max_calls", "max_result_bytes"):
+            checked.whole(limit, getattr(self, limit), 0, MOST_INT64)
+
+    def limits(self) -> Tuple[int, int, int]:
+        """As the engine takes them, with milliseconds."""
+        timeout_ms = Arguments(self.name).milliseconds("timeout", self.timeout, may_be_zero=True)
+        return self.max_calls or 0, timeout_ms or 0, self.max_result_bytes or 0
 
 
 def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] = None, proxy: bool = False,
@@ -57,6 +72,8 @@ def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] 
 
     A parameter `working_directory` is not the agent's: it is the working directory of the sessions, on the host as
     the runtime was told it."""
+    if not callable(description):
+        Arguments("tool").string("description", description)
     if not proxy and (max_calls or timeout or max_result_bytes):
         raise ValueError("max_calls, timeout and max_result_bytes limit tools with proxy=True")
 
@@ -210,7 +227,7 @@ class Tool:
 
     def __init__(self, function: Callable, name: Optional[str] = None):
         if not callable(function):
-            raise TypeError(f"a tool is a function, not {function!r}")
+            raise TypeError(f"a tool is a function, not {shown(function)}")
         marked = get_tool_metadata(function) or ToolMetadata(
             getattr(function, "__name__", ""), _first_paragraph(function), is_async=_is_async(function))
         self.function = function
@@ -245,5 +262,5 @@ class Tool:
         """`source`: see rlm_tool_options; None: it runs on the host."""
         m = self.metadata
         return (m.name, m.description or m.name, self.signature.text(), None if source is not None else self.parameters,
-                source, m.idempotent, m.is_async, m.max_calls, round(m.timeout * 1000), m.max_result_bytes)
+                source, m.idempotent, m.is_async, *m.limits())
 

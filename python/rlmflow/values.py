@@ -9,20 +9,44 @@ import math
 from typing import Any
 
 MAX_DEPTH = 100
+MOST_SHOWN = 200  # characters of a value in a message
 
 
 def describe(error: BaseException) -> str:
     """An error in one line."""
     try:
         text = str(error)
-    except Exception:
+    except BaseException:
         text = "<its str() failed>"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shown(value: Any) -> str:
+    """The start of a value's repr(), for a message. Whatever the value is, it can be printed."""
+    try:
+        text = repr(value)
+    except BaseException:
+        text = f"<{kind_of(value)} whose repr() failed>"
+    text = printable(text)
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "..."
+
+
+def printable(text: str) -> str:
+    """A text with what UTF-8 and C cannot have as an escape."""
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def to_json(value: Any, what: str = "value") -> str:
     """The JSON text of a value. TypeError names where something stands that cannot cross."""
     return json.dumps(_encode(value, what, 0), allow_nan=False)
+
+
+def plain_json(value: Any, what: str) -> str:
+    """The JSON text of what is JSON already."""
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as e:
+        raise type(e)(f"{what} cannot be said in JSON: {e}") from None
 
 
 def from_json(text: str) -> Any:
@@ -47,8 +71,8 @@ def _encode(value: Any, where: str, depth: int) -> Any:
             return {tag: [_encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]}
     if isinstance(value, dict):
         if all(isinstance(k, str) and not k.startswith("$") for k in value):
-            return {str(k): _encode(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
-        return {"$dict": [[_encode(k, f"a key of {where}", depth + 1), _encode(v, f"{where}[{k!r}]", depth + 1)]
+            return {str(k): _encode(v, f"{where}[{shown(k)}]", depth + 1) for k, v in value.items()}
+        return {"$dict": [[_encode(k, f"a key of {where}", depth + 1), _encode(v, f"{where}[{shown(k)}]", depth + 1)]
                           for k, v in value.items()]}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _encode({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, where, depth)

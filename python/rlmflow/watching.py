@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, TextIO, Uni
 
 from .events import AddChild, AppendNode, Event
 from .graph import Graph
-from .values import describe
+from .values import describe, shown
 
 if TYPE_CHECKING:
     from ._drive import Drive
@@ -173,17 +173,20 @@ def _notebook() -> Any:
     return importlib.import_module("IPython.display")
 
 
+def check_watch(watch: Any) -> None:
+    """TypeError for what cannot watch a run."""
+    if watch and watch is not True and not callable(getattr(watch, "handle", watch)):
+        raise TypeError(f"Flow: watch={shown(watch)} is none of True, a function of (event, graph), an object with "
+                        "handle(event, graph)")
+
+
 class Watcher:
     """Hands the events of a drive to whoever watches it. One that raises is not asked again: watching ends no run."""
 
     def __init__(self, watch: Any, drive: "Drive"):
         self.drive = drive
         self.watch = LiveTreeRenderer() if watch is True else watch
-        handle = getattr(self.watch, "handle", self.watch)
-        if not callable(handle):
-            raise TypeError(f"watch={watch!r:.200} is none of True, a function of (event, graph), an object with "
-                            "handle(event, graph)")
-        self.handle: Any = handle
+        self.handle: Any = getattr(self.watch, "handle", self.watch)
 
     def event(self, event: Event) -> None:
         if self.handle is None:
