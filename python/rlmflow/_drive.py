@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
 import inspect
 import json
 import warnings
-from typing import Any, Callable, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, Optional, Set, Tuple
 
 from . import _engine
 from ._asking import describe_failure, is_async_reply, text_of, text_of_async
@@ -15,7 +17,7 @@ from ._tool_calls import ToolCall
 from .events import event_from_dict
 from .graph import Graph
 from .nodes import DoneOutput, Node, node_for_engine, node_from_json
-from .values import describe, kind_of
+from .values import describe, kind_of, printable, shown
 from .watching import Watcher
 
 TURNS_END_S = 10
@@ -81,6 +83,7 @@ class Drive:
         self.tasks: Dict[Any, Tuple[asyncio.Task, Callable[[str], Any]]] = {}  # and whom to tell of its failure
         self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
         self.turns: Dict[str, Turn] = {}
+        self.brought: Deque[tuple] = collections.deque()  # by threads, to be started
         self.backends: Optional[Backends] = None  # of a runtime whose `open` is overridden
         self.held: Dict[str, Any] = {}
         self._root: Optional[Graph] = None
@@ -99,6 +102,7 @@ class Drive:
         self.attached, self.is_stopping = True, False
         if self.tasks or self.backends is not None:
             self.give_up_closed_loop()
+        self.start_brought()
 
     def give_up_closed_loop(self) -> None:
         """The loop that the run was on has been closed under it: what was asked there is not answered there."""
@@ -206,6 +210,8 @@ class Drive:
         for task, _ in list(self.tasks.values()):
             if not task.get_loop().is_closed():
                 task.cancel()
+        while self.brought:  # too late
+            self.brought.popleft()[1].close()
         self.pool.close()
         self.pool = self.stepper = None
 
@@ -223,12 +229,22 @@ class Drive:
     def start(self, answer: Any, coroutine: Any, fail: Callable[[str], Any]) -> None:
         """Has a coroutine answer. `fail` is told "was cancelled" of one that is, by others than the engine, unless it is
         all that is cancelled."""
-        if not self.attached:  # a thread has brought it too late
+        if not self.attached:  # it was asked too late
             coroutine.close()
             return
         task = self.loop.create_task(coroutine)
         self.tasks[answer] = task, fail
         task.add_done_callback(lambda task: self.end_task(answer, task, fail))
+
+    def start_from_thread(self, answer: Any, coroutine: Any, fail: Callable[[str], Any]) -> None:
+        """As `start`, by any thread. If the loop has been closed, the next one that drives the run has it answer."""
+        self.brought.append((answer, coroutine, fail))
+        with contextlib.suppress(RuntimeError):  # it has been closed
+            self.loop.call_soon_threadsafe(self.start_brought)
+
+    def start_brought(self) -> None:
+        while self.attached and self.brought:
+            self.start(*self.brought.popleft())
 
     def end_task(self, answer: Any, task: asyncio.Task, fail: Callable[[str], Any]) -> None:
         del self.tasks[answer]
@@ -262,7 +278,7 @@ class Drive:
     def fail(self, agent_id: str, message: str) -> None:
         """Ends an agent as failed."""
         try:
-            self.append(agent_id, DoneOutput(reason="failed", content=message))
+            self.append(agent_id, DoneOutput(reason="failed", content=printable(message)))
         except (LookupError, ValueError, BlockingIOError):
             pass  # it has ended meanwhile
 
@@ -320,12 +336,12 @@ class Drive:
     def on_chat(self, answer: Any, index: int, messages: list, max_tokens: int, agent_id: str, turn: int) -> None:
         asked = self.clients[index]
         if asked.is_async:
-            self.start_chat(answer, self.chat_async(answer, asked, messages, max_tokens))
+            self.start_chat(self.start, answer, self.chat_async(answer, asked, messages, max_tokens))
         else:
             self.pool.submit(answer, answer_by, answer, lambda: self.chat_in_thread(asked, messages, max_tokens, answer))
 
-    def start_chat(self, answer: Any, coroutine: Any) -> None:
-        self.start(answer, coroutine, lambda why: answer.fail(f"chat() {why}"))
+    def start_chat(self, start: Callable, answer: Any, coroutine: Any) -> None:
+        start(answer, coroutine, lambda why: answer.fail(f"chat() {why}"))
 
     async def chat_async(self, answer: Any, asked: Any, messages: list, max_tokens: int) -> None:
         try:
@@ -354,7 +370,7 @@ class Drive:
         with asked.begin() as call:
             reply = asked.call(messages, max_tokens)
             if is_async_reply(reply):  # of a function that does not look async
-                self.loop.call_soon_threadsafe(self.start_chat, answer, self.take_async(answer, asked, reply))
+                self.start_chat(self.start_from_thread, answer, self.take_async(answer, asked, reply))
                 return None
             return text_of(reply, answer), call.usage_of(reply)
 
@@ -437,7 +453,7 @@ def _checked_messages(messages: Any) -> list:
     if not isinstance(messages, (list, tuple)) or not all(
             isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
             for m in messages):
-        raise TypeError(f"messages returned {messages!r:.200}; it must return a list of dicts with a \"role\" and a "
+        raise TypeError(f"messages returned {shown(messages)}; it must return a list of dicts with a \"role\" and a "
                         "\"content\", both str")
     return list(messages)
 

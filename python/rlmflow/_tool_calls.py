@@ -4,7 +4,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from ._backends import PASSING
 from .values import describe, from_json, to_json
@@ -21,12 +21,13 @@ class ToolCall:
 
     def begin(self) -> None:
         if self.tool.metadata.is_async:
-            self.start(self.run_async())
+            self.start(self.drive.start, self.run_async())
         else:
             self.drive.pool.submit(self.answer, self.run)
 
-    def start(self, coroutine: Any) -> None:
-        self.drive.start(self.answer, coroutine, lambda why: self.answer.fail(f"{self.tool.metadata.name}() {why}"))
+    def start(self, start: Callable, coroutine: Any) -> None:
+        """`start`: the drive's, by the thread that this is."""
+        start(self.answer, coroutine, lambda why: self.answer.fail(f"{self.tool.metadata.name}() {why}"))
 
     def call(self) -> Any:
         args, kwargs = self.tool.signature.bind(from_json(self.arguments), self.directory)
@@ -36,13 +37,13 @@ class ToolCall:
         """In a thread of the pool."""
         try:
             result = self.call()
+            if not inspect.isawaitable(result):
+                self.give(result)
+                return
         except BaseException as e:
             self.fail(e)
             return
-        if inspect.isawaitable(result):  # of a function that does not look async
-            self.drive.loop.call_soon_threadsafe(self.start, self.await_result(result))
-        else:
-            self.give(result)
+        self.start(self.drive.start_from_thread, self.await_result(result))  # of a function that does not look async
 
     async def run_async(self) -> None:
         try:

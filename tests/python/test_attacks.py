@@ -1,7 +1,10 @@
-"""Objects of the package in the hands of other threads, of copy and pickle, and of loops that are closed."""
+"""Objects of the package in the hands of other threads, of copy and pickle, and of loops that are closed; errors that can
+hardly be told of."""
+import asyncio
 import copy
 import pickle
 import threading
+import time
 
 import pytest
 import rlmflow
@@ -89,3 +92,111 @@ def test_a_copy_of_a_graph_whose_run_has_not_begun_begins_one():
     graph = copy.deepcopy(rlmflow.Graph("q", inputs={"n": 41}))
     flow = rlmflow.Flow(lambda messages: block("done(str(n + 1))"), runtime=rlmflow.LocalRuntime())
     assert flow.run(graph=graph) == "42" and graph.inputs == {"n": 41}
+
+
+# ---- loops that are closed
+
+class Closing:
+    """A client whose agent asks a function that does not look async, and returns an awaitable when its loop is closed."""
+
+    def __init__(self, kind):
+        self.kind, self.may_return, self.calls = kind, threading.Event(), 0
+        self.asked = threading.Event()
+
+    def later(self, value):
+        async def answer():
+            return value
+
+        self.calls += 1
+        self.asked.set()
+        assert self.may_return.wait(timeout=60)
+        return answer()
+
+    def chat(self, messages):
+        code = block("done(str(ours()))")
+        return self.later(code) if self.kind == "chat" and not self.calls else code
+
+
+@pytest.mark.parametrize("kind", ["chat", "tool"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_awaitable_that_comes_when_the_loop_is_closed_is_awaited_by_the_next(kind, when):
+    client = Closing(kind)
+
+    @rlmflow.tool("Ours.", proxy=True)
+    def ours():
+        return client.later("ours") if kind == "tool" else "ours"
+
+    flow = rlmflow.Flow(client, runtime=rlmflow.LocalRuntime(), tools=[ours], watch=lambda event, graph: None)
+    graph = rlmflow.Graph("q")
+
+    async def until_asked():
+        while not client.asked.is_set():
+            await asyncio.sleep(0.01)
+
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(flow.arun(graph=graph))
+    loop.run_until_complete(until_asked())
+    if when == "before":  # the thread brings what is awaited while the loop is there, and does not turn
+        brought = flow._drives.copy().pop().brought
+        client.may_return.set()
+        while not brought:
+            time.sleep(0.01)
+    loop.close()
+    client.may_return.set()
+    assert flow.run(graph=graph) == "ours" and client.calls == 1
+    task._log_destroy_pending = False
+
+
+# ---- errors that can hardly be told of
+
+class Awkward(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt("in __str__")
+
+
+def fails(place, error, **options):
+    """What a run tells of an error that is raised there."""
+    def act(here):
+        if here == place:
+            raise error
+
+    class Flow(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            act("exec_turn")
+            return await super().exec_turn(graph, code, replay=replay)
+
+        def messages(self, graph, *, force_final=False):
+            act("messages")
+            return super().messages(graph, force_final=force_final)
+
+    class Runtime(rlmflow.LocalRuntime):
+        async def open(self, graph):
+            act("open")
+            return await super().open(graph)
+
+    @rlmflow.tool("Ours.", proxy=True)
+    def ours():
+        act("tool")
+
+    def chat(messages):
+        act("chat")
+        return block("try:\n    ours()\nexcept Exception as e:\n    done(str(e))")
+
+    try:
+        return Flow(chat, runtime=Runtime(), tools=[ours], **options).run("q")
+    except rlmflow.RunEnded as e:
+        return e.message
+
+
+PLACES = ["chat", "tool", "messages", "exec_turn", "open"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_message_is_told_whole_whatever_is_in_it(place):
+    told = fails(place, ValueError("a\0b\ud800c"))
+    assert "ValueError: a\\x00b" in told and told.endswith("c")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_error_whose_str_fails_is_told_by_its_class(place):
+    assert "Awkward: <its str() failed>" in fails(place, Awkward())
