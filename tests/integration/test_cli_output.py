@@ -2,9 +2,9 @@
 
 import json
 import os
-import shutil
 import pty
 import re
+import shutil
 import signal
 import stat
 import struct
