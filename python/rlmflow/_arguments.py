@@ -83,6 +83,13 @@ class Arguments:
             raise self.wrong(name, value, "it must be a path, as a str or os.PathLike of str", TypeError)
         return self.text(name, path, False)
 
+    def run(self, name: str, value: Any) -> str:
+        """The path of a run that is there."""
+        path = self.path(name, value, False)
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"there is no run at {path}")
+        return path
+
     def far_path(self, name: str, value: Any) -> Optional[str]:
         """A path on the far side."""
         path = self.text(name, value)

@@ -4,7 +4,10 @@ from __future__ import annotations
 import collections
 import queue
 import threading
+import warnings
 from typing import Any, Callable, Deque, List
+
+from .values import describe
 
 IDLE_S = 1.0  # for which a thread waits for other work: to start one takes as long as a turn of an agent
 MOST_GIVEN_UP = 64  # threads that are replaced while they go on
@@ -57,7 +60,7 @@ class _Work:
 
 
 class Pool:
-    """At most `size` threads at once, for sync clients and tools; what they run raises nothing. One whose call is
+    """At most `size` threads at once, for sync clients and tools. One whose call is
     given up does not count any more, and is gone when that returns."""
 
     def __init__(self, size: int):
@@ -105,7 +108,10 @@ class Pool:
                     return
                 work = self._waiting.popleft()
                 self._begun.append(work)
-            work.function(*work.args)
+            try:
+                work.function(*work.args)
+            except BaseException as e:  # the place of the call, and whoever waits for its answer, are let go of all the same
+                warnings.warn(f"a call in a thread was not answered: {describe(e)}")
             with self._lock:
                 if work not in self._begun:  # given up: another thread has this one's place
                     self._given_up -= 1

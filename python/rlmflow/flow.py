@@ -183,8 +183,9 @@ class Flow:
         has ended. `restore`: "replay" runs the cells of lost sessions again, with the recorded answers to their
         calls; "fresh" tells the model which variables are gone; "auto" is the one or the other by whether their
         effects stayed inside. `cut`: where the journal is damaged before its end, goes on from there."""
-        path, mode = _OF_RUN.path("journal", journal, False), _RESTORE[_OF_RUN.choice("restore", restore, _RESTORE)]
+        mode = _RESTORE[_OF_RUN.choice("restore", restore, _RESTORE)]
         _OF_RUN.string("query", query, False)
+        path = _OF_RUN.run("journal", journal)
         drive = self._begin(lambda run: run.resume(path, query, cut, sync, mode))
         return await self._finish(drive)
 
@@ -195,7 +196,7 @@ class Flow:
     async def areplay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
         """Runs the recorded run again and compares each step; `exec_turn` is passed with `replay=True`. `execute`:
         cells run again also where their effects may reach outside."""
-        path = _OF_RUN.path("journal", journal, False)
+        path = _OF_RUN.run("journal", journal)
         drive = self._begin(lambda run: run.replay(path, execute))
         try:
             await drive.wait()
@@ -299,13 +300,14 @@ class Flow:
     def fork(self, source: "Union[Path, Graph]", node: str, journal: Path, *, query: str = "") -> str:
         """A new run at `journal`, which must not exist, that is the run `source` (its path, or a graph of a run
         with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A `query`
-        is asked behind it. Returns the path, with which `resume` goes on. KeyError: there is no such node;
-        ValueError: there is nothing to do behind it."""
-        path = source._journal() if isinstance(source, Graph) else _OF_FORK.path("source", source, False)
-        if path is None:
+        is asked behind it. Returns the path, with which `resume` goes on. FileNotFoundError: there is no such run;
+        KeyError: no such node; ValueError: there is nothing to do behind it."""
+        path = source._journal() if isinstance(source, Graph) else source
+        if isinstance(source, Graph) and path is None:
             raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
-        made = _OF_FORK.path("journal", journal, False)
-        _engine.fork_run(path, _OF_FORK.text("node", node, False), made, _OF_FORK.string("query", query, False))
+        node, made = _OF_FORK.text("node", node, False), _OF_FORK.path("journal", journal, False)
+        _OF_FORK.string("query", query, False)
+        _engine.fork_run(_OF_FORK.run("source", path), node, made, query)
         return made
 
     # What subclasses may override.

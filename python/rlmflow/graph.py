@@ -344,10 +344,7 @@ class Graph:
     def load(cls, path: Path) -> "Graph":
         """The graph of a run, or of a directory that `save` has written, at rest. Of a damaged run what can be read
         is there, with a warning. FileNotFoundError, ValueError: there is none."""
-        place = _OF_GRAPH.path("path", path, False)
-        if not os.path.exists(place):
-            raise FileNotFoundError(f"there is no run at {place}")
-        look, note = _engine.load(place)
+        look, note = _engine.load(_OF_GRAPH.run("path", path))
         _warn(note)
         return cls._of(look)
 

@@ -305,7 +305,10 @@ int rlm_blob_sink_open(rlm_blobs *b, bool in_memory, struct blob_sink *ret_sink,
     if (ret_sink->fd < 0) {
         ret_sink->temporary[0] = '\0';
         atomic_store(&b->write_failed, true);
-        return rlm_error_set_errno(err, RLM_E_IO, errno, "making a file in %s", b->directory);
+        return errno == ENOENT
+                   ? rlm_error_set(err, RLM_E_IO, "%s was removed while it was in use",
+                                   b->directory)
+                   : rlm_error_set_errno(err, RLM_E_IO, errno, "making a file in %s", b->directory);
     }
     return 0;
 }

@@ -1,6 +1,8 @@
 """The threads in which sync clients and tools are called."""
 import queue
 import threading
+import warnings
+import weakref
 
 import rlmflow
 from leaks import assert_comes_back_to, wait_until, when_at_rest
@@ -29,6 +31,25 @@ def test_no_more_than_its_size_run_at_once_and_all_are_run():
     for _ in range(50):
         gate.release()
     assert sorted(done.get(timeout=SECONDS) for _ in range(50)) == list(range(50)) and most <= 3
+
+
+def test_a_call_that_raises_takes_no_place_from_others_and_holds_nothing():
+    class Key:
+        """What waits for the answer."""
+
+    def fails():
+        raise SystemExit("left")
+
+    pool, done, key = Pool(1), queue.Queue(), Key()
+    gone = weakref.ref(key)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        pool.submit(key, fails)
+        del key
+        pool.submit(None, done.put, "after")
+        assert done.get(timeout=SECONDS) == "after"
+    assert [str(w.message) for w in caught] == ["a call in a thread was not answered: SystemExit: left"]
+    assert gone() is None
 
 
 def test_a_thread_serves_one_run_after_the_other_and_ends_when_there_are_none():

@@ -1,5 +1,6 @@
 """Resuming and replaying runs from Python."""
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -58,8 +59,6 @@ def test_wrong_uses_of_resume_say_so(runtime, tmp_path):
     flow.run("q", journal=tmp_path / "run.rlm")
     with pytest.raises(ValueError, match="has ended with an answer"):
         flow.resume(tmp_path / "run.rlm")
-    with pytest.raises(LookupError):
-        flow.resume(tmp_path / "nothing.rlm")
     with pytest.raises(ValueError, match="restore='never' is none of auto, replay, fresh"):
         flow.resume(tmp_path / "run.rlm", restore="never")
     with pytest.raises(FileExistsError):
@@ -137,3 +136,27 @@ def test_gates_are_passed_in_a_replay_and_cannot_make_code_run(runtime, tmp_path
     assert report.same and report.cells_run == 1
     assert [replay for _, replay in seen] == [True, True]
     assert os.listdir(tmp_path) == ["run.rlm"]
+
+
+# ---- runs that are not there
+
+@pytest.mark.parametrize("use", [
+    lambda flow, path: flow.resume(path), lambda flow, path: flow.replay(path),
+    lambda flow, path: flow.fork(path, "0", path.with_name("fork")), lambda flow, path: rlmflow.Graph.load(path),
+], ids=["resume", "replay", "fork", "load"])
+def test_a_run_that_is_not_there_is_told_of_alike(use, runtime, tmp_path):
+    path = tmp_path / "no such run"
+    with pytest.raises(FileNotFoundError, match=f"^there is no run at {path}$"):
+        use(rlmflow.Flow(Replies(), runtime=runtime), path)
+    assert not os.listdir(tmp_path)
+
+
+def test_a_run_whose_directory_is_removed_under_it_says_so(runtime, tmp_path):
+    path = tmp_path / "run.rlm"
+
+    def chat(messages):
+        shutil.rmtree(path)
+        return block("print('x' * 100_000)")
+
+    with pytest.raises(rlmflow.RunEnded, match=f"^failed: .*{path}/blobs was removed while it was in use"):
+        rlmflow.Flow(chat, runtime=runtime).run("q", journal=path)

@@ -368,6 +368,18 @@ TEST(what_is_given_up_leaves_nothing)
     rlm_blobs_free(b);
 }
 
+TEST(a_directory_that_goes_is_told_of)
+{
+    rlm_blobs *b = open_store("blobs");
+    const struct rlm_blob *blob = NULL;
+    rlm_error *err = NULL;
+    CHECK_INT(rmdir(file_of("blobs")), 0);
+    CHECK_INT(rlm_blobs_put(b, RLM_BLOB_TEXT, RLM_STR("value"), &blob, &err), RLM_E_IO);
+    CHECK_CONTAINS(rlm_error_message(err), "blobs was removed while it was in use");
+    rlm_error_free(err);
+    rlm_blobs_free(b);
+}
+
 TEST(a_blob_of_a_journal_must_be_there_and_whole)
 {
     rlm_blobs *b = open_store("blobs");
