@@ -23,6 +23,8 @@ def test_the_tree_an_agent_and_its_code(run_rlmflow, family, tmp_path, browser):
     browser.open(tmp_path / "page.html")
     assert browser.run(ROWS) == ["root", "a", "b"]
     assert "3 agents" in browser.run("document.getElementById('facts').textContent")
+    label = "getComputedStyle(document.querySelector('details.part:not([open]) > summary'))"
+    assert browser.run(f"{label}.paddingTop") == browser.run(f"{label}.paddingBottom") != "0px"
     browser.run("document.querySelectorAll('#tree .row')[1].click()")
     assert browser.run("document.querySelector('.agent h2').textContent") == "root.a"
     assert 'done("A")' in browser.run("document.querySelector('pre.code').textContent")
