@@ -1138,8 +1138,9 @@ RLM_API char *rlm_view_usage(const rlm_graph *root, const struct rlm_view_option
  * is the path of the run, from which come the times of calls and questions, and those in which the run was
  * stopped, which are left out; NULL: nodes alone have times. `json`: an object {"started_us", "total_us",
  * "stops": [{"at_us", "left_out_us"}], "agents": [{"agent_id", "spans": [{"kind", "turn", "from_us", "to_us",
- * "node"}]}]}; a kind is "model", "code", "tools", "waiting", "approval" or "rewound", `node` the one that ended
- * it, or null. The caller frees the text. RLM_E_NOMEM and those of rlm_graph_load. */
+ * "node"}]}]}; a kind is "model", "code", "tools", "waiting" (for sub-agents, or for the session in which a
+ * reply's code is to run), "approval" or "rewound", `node` the one that ended it, or null. The caller frees the
+ * text. RLM_E_NOMEM and those of rlm_graph_load. */
 RLM_API int rlm_view_timeline(const rlm_graph *root,
                               const rlm_graph *agent,
                               const char *journal,

@@ -166,7 +166,7 @@ const struct option option_table[OPT_COUNT] = {
         .help = "where tokens and money went, by agent and by turn, dearest first",
         .commands = FOR_VIEW, .only_flag = true},
     [OPT_TIMELINE] = {.name = "timeline", .group = "view", .kind = OPTION_SWITCH,
-        .help = "when each agent waited for its model, ran code or waited for others; with --agent, each step",
+        .help = "when each agent waited for its model, ran code or waited for a session or for others; with --agent, each step",
         .commands = FOR_VIEW, .only_flag = true},
     [OPT_CONVERSATION] = {.name = "conversation", .group = "view", .kind = OPTION_SWITCH,
         .help = "with --agent: the messages of its last turn, as its model saw them",

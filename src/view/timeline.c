@@ -124,7 +124,7 @@ enum { NOTHING = -1 };
 
 /* What an agent does after a node, until the next one. */
 static const int kinds_after[] = {
-    [RLM_USER_QUERY] = RLM_SPAN_MODEL,   [RLM_LLM_OUTPUT] = RLM_SPAN_CODE,
+    [RLM_USER_QUERY] = RLM_SPAN_MODEL,   [RLM_LLM_OUTPUT] = RLM_SPAN_WAITING,
     [RLM_EXEC_ACTION] = RLM_SPAN_CODE,   [RLM_SUPERVISING_OUTPUT] = RLM_SPAN_WAITING,
     [RLM_RESUME_ACTION] = RLM_SPAN_CODE, [RLM_EXEC_OUTPUT] = RLM_SPAN_MODEL,
     [RLM_ERROR_OUTPUT] = RLM_SPAN_MODEL, [RLM_DONE_OUTPUT] = NOTHING, /* until a follow-up */
@@ -136,7 +136,7 @@ struct walk {
     rlm_timeline_span span;
     void *arg;
     int turn;
-    const struct rlm_node *end;
+    const struct rlm_node *begin, *end;
 };
 
 static void put(struct walk *w, int kind, int64_t from_us, int64_t to_us)
@@ -148,10 +148,11 @@ static void put(struct walk *w, int kind, int64_t from_us, int64_t to_us)
     }
 }
 
-static bool shows_in(enum rlm_span_kind aside, int kind)
+/* A question is about a call of a cell, a model call, or the code of the reply before. */
+static bool shows_in(enum rlm_span_kind aside, int kind, const struct rlm_node *begin)
 {
     return aside == RLM_SPAN_UNDONE || kind == RLM_SPAN_CODE ||
-           (aside == RLM_SPAN_GATE && kind == RLM_SPAN_MODEL);
+           (aside == RLM_SPAN_GATE && (kind == RLM_SPAN_MODEL || begin->type == RLM_LLM_OUTPUT));
 }
 
 /* One span, with the asides in it. */
@@ -161,7 +162,7 @@ static void divide(struct walk *w, int kind, int64_t from_us, int64_t to_us)
         w->aside++;
     }
     for (const struct rlm_aside *a = w->aside; a < w->asides_end && a->from_us < to_us; a++) {
-        if (shows_in(a->kind, kind)) {
+        if (shows_in(a->kind, kind, w->begin)) {
             int64_t start_us = a->from_us > from_us ? a->from_us : from_us;
             int64_t end_us = a->to_us < to_us ? a->to_us : to_us;
             put(w, kind, from_us, start_us);
@@ -197,6 +198,7 @@ void rlm_timeline_each(const struct rlm_timeline *t,
         const struct rlm_node *next = i + 1 < g->nodes.len ? g->nodes.items[i + 1] : NULL;
         int kind = kinds_after[node->type];
         w.turn += kind == RLM_SPAN_MODEL && (!next || next->type == RLM_LLM_OUTPUT);
+        w.begin = node;
         w.end = next;
         divide(&w, kind, node->time_us, next ? next->time_us : t->last_us);
     }

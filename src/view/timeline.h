@@ -21,7 +21,7 @@ enum rlm_span_kind {
                        * pause counts too */
     RLM_SPAN_CODE,  /* a cell ran */
     RLM_SPAN_TOOL,  /* it waited for a tool of the host */
-    RLM_SPAN_WAITING, /* for sub-agents */
+    RLM_SPAN_WAITING, /* for sub-agents, or for the session that is to run the code of a reply */
     RLM_SPAN_GATE,    /* until somebody answered, or from the question on */
     RLM_SPAN_UNDONE,  /* what was done was taken back */
     _RLM_SPAN_KINDS,

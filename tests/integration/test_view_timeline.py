@@ -42,14 +42,16 @@ def one_turn(run_rlmflow, scripted_model, tmp_path):
 
 def test_a_timeline_has_bars_and_sums(run_rlmflow, scripted_model, tmp_path):
     path = one_turn(run_rlmflow, scripted_model, tmp_path)
-    records.write(path, timed(path, [0, 6, 6, 8])[1])
+    records.write(path, timed(path, [0, 6, 8, 12])[1])
     lines = run_rlmflow("view", path, "--timeline").stdout.splitlines()
-    assert lines[0].endswith("8.0 s in all")
-    bar = re.search("▒+█+", lines[2])[0]
-    assert abs(bar.count("▒") / len(bar) - 0.75) < 0.04
-    assert lines[2].startswith("root ") and re.search(r"6\.0 s +2\.0 s", lines[2])
+    assert lines[0].endswith("12.0 s in all")
+    bar = re.search("▒+·+█+", lines[2])[0]
+    assert abs(bar.count("▒") / len(bar) - 0.5) < 0.04 and abs(bar.count("█") / len(bar) - 1 / 3) < 0.04
+    assert lines[2].startswith("root ") and re.search(r"6\.0 s +4\.0 s +2\.0 s", lines[2])
     steps = run_rlmflow("view", path, "--timeline", "--agent", "root").stdout.splitlines()[2:]
-    assert len(steps) == 2 and steps[0].startswith("turn 1    model") and "2.0 s" in steps[1]
+    assert len(steps) == 3 and steps[0].startswith("turn 1    model") and "6.0 s" in steps[0]
+    assert steps[1].startswith("turn 1    waiting") and "2.0 s" in steps[1]  # for the session
+    assert steps[2].startswith("turn 1    code") and "4.0 s" in steps[2]
 
 
 def test_a_stop_is_left_out_of_the_timeline(run_rlmflow, scripted_model, tmp_path):
