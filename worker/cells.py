@@ -173,6 +173,8 @@ class Cells:
         notes += self.names.restore()
         if self.place.restore_streams():
             notes.append("sys.stdout or sys.stderr was left replaced; the session's own are back")
+        if session.output.restore_descriptors():
+            notes.append("descriptor 1 or 2 was left closed or redirected; the session's own are back")
         session.end_cell(error, counted(notes) if notes else notes, self.changed_names())
 
     def changed_names(self):

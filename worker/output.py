@@ -20,6 +20,15 @@ def cut_middle(text, limit, around="\n"):
     return text[:half] + gap(around, len(text) - 2 * half, "characters left out") + text[-half:]
 
 
+def identity(fd):
+    """Tells what is behind a descriptor; None if it is closed."""
+    try:
+        about = os.fstat(fd)
+    except OSError:
+        return None
+    return about.st_dev, about.st_ino
+
+
 def lenient_decoder():
     return codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
@@ -29,7 +38,7 @@ class Output:
 
     def __init__(self):
         self.lock = _thread.RLock()
-        self.pipe = -1
+        self.pipe = self.spare_end = -1
         self.next_look = 0.0
         self.decoder = lenient_decoder()
         self.set_limit(1 << 20)
@@ -134,7 +143,20 @@ class Output:
         self.has_piped = poll.poll
         for number in (1, 2):
             os.dup2(write_end, number)
+        self.spare_end = move_high(write_end)
+        self.pipe_is = identity(write_end)
         os.close(write_end)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
+
+    def restore_descriptors(self):
+        """Whether the cell has left descriptor 1 or 2 closed or elsewhere; it leads to the pipe again."""
+        if self.pipe < 0:
+            return False
+        lost = [number for number in (1, 2) if identity(number) != self.pipe_is]
+        if not lost or identity(self.spare_end) != self.pipe_is:
+            return False
+        for number in lost:
+            os.dup2(self.spare_end, number)
+        return True

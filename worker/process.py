@@ -69,7 +69,7 @@ class Process:
 
     def restore_streams(self):
         """Whether the cell had replaced the session's streams."""
-        if sys.stdout is self.stdout and sys.stderr is self.stderr:
+        if getattr(sys, "stdout", None) is self.stdout and getattr(sys, "stderr", None) is self.stderr:
             return False
         sys.stdout, sys.stderr = self.stdout, self.stderr
         return True
@@ -141,16 +141,16 @@ def flush_files():
 
 def forget_host_in_child(session):
     """A process that the agent forks keeps its namespace, and loses the host."""
-    for stream in (sys.__stdout__, sys.__stderr__):
-        stream.write = stream.write_plainly
     forget_host(session)
+    for stream in (session.place.stdout, session.place.stderr):
+        stream.write = stream.write_plainly
 
 
 def forget_host(session):
     session.forked = True
     session.in_cell = False
     for fd in {session.channel.rfd, session.channel.wfd, session.output.pipe,
-               session.monitor.wake_read, session.monitor.wake_write}:
+               session.output.spare_end, session.monitor.wake_read, session.monitor.wake_write}:
         try:
             os.close(fd)
         except OSError:

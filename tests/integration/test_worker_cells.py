@@ -120,6 +120,13 @@ def test_a_replaced_stdout_comes_back(host):
                        "with contextlib.redirect_stdout(b): print('in')\nb.getvalue()")) == "'in\\n'\n"
 
 
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_deleted_stream_comes_back(host, name):
+    message = host.run("import sys\ndel sys.%s" % name)
+    assert any("stdout or sys.stderr was left replaced" in note for note in message["notes"])
+    assert ok(host.run("print('out')\nprint('err', file=sys.stderr)")) == "out\nerr\n"
+
+
 def test_the_main_module_is_the_agents(host):
     ok(host.run("import pickle, dataclasses\n@dataclasses.dataclass\nclass P:\n    x: int\ndef sq(x): return x*x"))
     assert ok(host.run("pickle.loads(pickle.dumps(P(3)))")) == "P(x=3)\n"

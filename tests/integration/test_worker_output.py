@@ -96,9 +96,58 @@ def test_a_background_thread_prints_into_the_next_cell(host):
     assert ok(host.run("print('now')")) == "later\nnow\n"
 
 
+@pytest.mark.parametrize("code", [
+    "os.close(1)\nos.close(2)",
+    "os.dup2(os.open('/dev/null', os.O_WRONLY), 1)",
+    "os.close(2)\nmine = open('/dev/null', 'w')\nassert mine.fileno() == 2",
+])
+def test_descriptors_that_a_cell_has_closed_or_redirected_come_back(python, code):
+    with make_host(python) as host:
+        message = host.run("import os\n" + code)
+        assert message["error"] is None
+        assert message["notes"] == [
+            "descriptor 1 or 2 was left closed or redirected; the session's own are back"]
+        message = host.run("os.system('echo out; echo err >&2')")
+        assert (message["output"], message["notes"]) == ("out\nerr\n0\n", [])
+
+
+def test_descriptors_that_are_redirected_for_a_while_are_let_be(host):
+    message = host.run("import os\nreader, writer = os.pipe()\nsaved = os.dup(1)\nos.dup2(writer, 1)\n"
+                       "os.system('echo aside')\nos.dup2(saved, 1)\nos.close(saved)\nos.system('echo back')\n"
+                       "os.read(reader, 100)")
+    assert (message["output"], message["notes"]) == ("back\nb'aside\\n'\n", [])
+
+
+def test_many_threads_that_print_at_once_lose_nothing(host):
+    text = ok(host.run("import threading\n"
+                       "def say(i):\n    for _ in range(500): print('<%d>' % i, end='')\n"
+                       "threads = [threading.Thread(target=say, args=(i,)) for i in range(50)]\n"
+                       "for t in threads: t.start()\nfor t in threads: t.join()"))
+    said = re.findall(r"<\d+>", text)
+    assert "".join(said) == text and sorted(said) == sorted("<%d>" % i for i in range(50) for _ in range(500))
+
+
+def test_threads_that_go_on_printing_lose_nothing_and_hinder_no_cell(python):
+    with make_host(python, limits={"output_bytes": 1 << 24}) as host:
+        messages = [host.run(code, echo) for code in (
+            "import os, threading\nstop = False\ncounts = [0] * 20\n"
+            "def say(i):\n    while not stop:\n        print('x', end='')\n        counts[i] += 1\n"
+            "threads = [threading.Thread(target=say, args=(i,)) for i in range(20)]\n"
+            "for t in threads: t.start()\nprint('[begun]')",
+            "search('q')\nprint('[called]')", "await llm_query('q')\nprint('[awaited]')",
+            "os.system('echo [shell]')\nNone",
+            "stop = True\nfor t in threads: t.join()\nprint('[end]', sum(counts))")]
+        texts = [ok(message) for message in messages]
+        for word, text in zip("begun called awaited shell end".split(), texts):
+            assert "[%s]" % word in text
+        told = int(texts[-1].split("[end] ")[1])
+        assert told == sum(text.count("x") for text in texts) + sum(m["omitted"] for m in messages)
+        assert ok(host.run("print('quiet')")) == "quiet\n"
+
+
 def test_a_loop_that_prints_leaves_other_threads_their_turn(host):
-    """Each look at the pipe of descriptors 1 and 2 lets go of the interpreter's lock for a moment, and makes those
-    who wait for it begin anew: it is theirs only if there is time enough between two looks."""
+    """Each look at the pipe of descriptors 1 and 2 lets go of the interpreter's lock for a moment, and makes
+    those who wait for it begin anew: it is theirs only if there is time enough between two looks."""
     code = ("import sys, time\nlooks = []\nhas_piped = sys.stdout.output.has_piped\n"
             "def look(timeout):\n    looks.append(time.monotonic())\n    return has_piped(timeout)\n"
             "sys.stdout.output.has_piped = look\nwhile len(looks) < 100: print(end='.')\n"

@@ -17,6 +17,9 @@ def test_a_forked_child_cannot_speak_for_the_session(host):
             "    except RuntimeError as e: print('refused')\n    sys.exit()\nos.waitpid(pid, 0)\nprint('parent')")
     assert ok(host.run(code)) == "child\nrefused\nparent\n"
     assert ok(host.run("print(1)")) == "1\n"
+    host.run("sys.__stdout__ = sys.__stderr__ = sys.stdout = None\n"
+             "if os.fork() == 0: search('q')\nos.wait()")
+    assert ok(host.run("print(2)")) == "2\n"
 
 
 @pytest.mark.parametrize("how", ["close", "eof", "eof in a cell", "exit", "crash"])
