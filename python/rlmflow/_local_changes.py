@@ -129,7 +129,8 @@ def _start_thread(thread: threading.Thread) -> None:
 
 def _note_unawaited(coroutine: Any) -> None:
     session = OF_THREAD.session
-    if session is None:
+    cells = None if session is None else session.place.cells  # none yet: it is somebody else's
+    if cells is None:
         CHANGES.warn(coroutine)
     else:
-        session.place.cells.note_unawaited(coroutine)
+        cells.note_unawaited(coroutine)
