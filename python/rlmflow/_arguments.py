@@ -33,6 +33,7 @@ class Arguments:
         self.owner = owner
 
     def wrong(self, name: str, value: Any, wanted: str, kind: Callable = ValueError) -> Exception:
+        """What to raise."""
         return kind(f"{self.owner}: {name}={shown(value)}: {wanted}")
 
     # Texts.
@@ -163,6 +164,7 @@ class Arguments:
     # What holds several.
 
     def mapping(self, name: str, value: Any) -> Mapping:
+        """A dict; None is an empty one."""
         if value is not None and not isinstance(value, Mapping):
             raise self.wrong(name, value, "it must be a dict", TypeError)
         return {} if value is None else value
@@ -174,12 +176,14 @@ class Arguments:
         return list(value)
 
     def texts(self, name: str, value: Any) -> Optional[List[str]]:
+        """A list of names."""
         if value is None:
             return None
         return [self.text(f"{name}[{i}]", v, False)
                 for i, v in enumerate(self.listed(name, value, "str, one each"))]
 
     def env(self, name: str, value: Any) -> Dict[str, str]:
+        """Variables of a process; their values are not shown."""
         made = {}
         for key, text in self.mapping(name, value).items():
             if not isinstance(key, str) or not isinstance(text, str):

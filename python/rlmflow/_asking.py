@@ -8,10 +8,11 @@ import types
 import weakref
 from typing import Any, FrozenSet, Iterator, Optional, Tuple
 
-from .values import describe
+from .values import describe, kind_of
 
 Usage = Tuple[int, int, int]  # input, cached, output tokens; negative: unknown
 UNKNOWN_USAGE = (-1, 0, -1)
+MOST_TOKENS = 2**53  # of a call; a number beyond it counts something else
 
 _locks: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 _locks_lock = threading.Lock()
@@ -89,7 +90,7 @@ class Call:
 def _usage_in(usage: Any) -> Usage:
     def get(*names: str) -> Any:
         found = (usage.get(n) if isinstance(usage, dict) else getattr(usage, n, None) for n in names)
-        return next((n for n in found if isinstance(n, int) and not isinstance(n, bool)), None)
+        return next((n for n in found if isinstance(n, int) and not isinstance(n, bool) and abs(n) < MOST_TOKENS), None)
 
     given, made = get("input_tokens", "prompt_tokens"), get("output_tokens", "completion_tokens")
     return UNKNOWN_USAGE if given is None or made is None else (given, get("cached_tokens") or 0, made)
@@ -153,7 +154,7 @@ def text_of(reply: Any, answer: Any) -> str:
     if _has_text(reply):
         return reply.text
     if not hasattr(reply, "__iter__") or hasattr(reply, "__len__"):
-        raise WrongReply(f"chat() returned a {type(reply).__name__}; it must return a str, an object with .text, or "
+        raise WrongReply(f"chat() returned {kind_of(reply)}; it must return a str, an object with .text, or "
                          "an iterator of str pieces")
     try:
         for piece in reply:
@@ -185,5 +186,5 @@ def _has_text(reply: Any) -> bool:
 
 def _checked(piece: Any) -> str:
     if not isinstance(piece, str):
-        raise WrongReply(f"chat() streamed a {type(piece).__name__}; its pieces must be str")
+        raise WrongReply(f"chat() streamed {kind_of(piece)}; its pieces must be str")
     return piece

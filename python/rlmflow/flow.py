@@ -263,7 +263,7 @@ class Flow:
             query, inputs, output_schema = graph._begin(query, inputs, output_schema)
         if query is None:
             raise ValueError("a run needs a query, or a graph to go on with")
-        taken = [(_OF_RUN.text("a name in inputs", name, False), *_input(name, value))
+        taken = [(_OF_RUN.prose("a name in inputs", name, False), *_input(name, value))
                  for name, value in (inputs or {}).items()]
         schema = None if output_schema is None else json.dumps(json_schema_for(output_schema))
         return self._begin(lambda run: run.start(query, taken, schema, path, sync, _RESTORE["auto"]), hooks, graph)
@@ -404,7 +404,8 @@ class Flow:
             _OF_FLOW.text("a name in llm_clients", name, False)
         if not isinstance(self.runtime, Runtime):
             raise _OF_FLOW.wrong("runtime", self.runtime, "it must be a Runtime, as SubprocessRuntime() is", TypeError)
-        if self.prompt_builder is not None and not callable(getattr(self.prompt_builder, "build", None)):
+        builder = self.prompt_builder
+        if builder is not None and (isinstance(builder, type) or not callable(getattr(builder, "build", None))):
             raise _OF_FLOW.wrong("prompt_builder", self.prompt_builder, "it must be a PromptBuilder", TypeError)
         check_watch(self.watch)
         return limits_of(self, _OF_FLOW)

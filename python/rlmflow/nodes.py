@@ -208,6 +208,8 @@ def as_node(node: Any) -> Node:
 
 def node_for_engine(node: Node) -> dict:
     """As the functions of the engine take one to be put in: its place and its time are theirs."""
+    if not isinstance(node.metadata, Mapping):
+        raise TypeError(f"{type(node).__name__}.metadata is {kind_of(node.metadata)}; it must be a dict")
     d = node_to_line(node)
     for name in _TEXTS & d.keys():
         if not isinstance(d[name], str):
@@ -215,6 +217,8 @@ def node_for_engine(node: Node) -> dict:
     agents = d.get("agents", [])
     if not isinstance(agents, list) or not all(isinstance(agent_id, str) for agent_id in agents):
         raise TypeError(f"the agents of a {type(node).__name__} are a list of their ids, not {shown(agents)}")
+    for agent_id in agents:
+        Arguments(type(node).__name__).text("an agent's id", agent_id, False, lone=True)
     if "metadata" in d:
-        d["metadata"] = to_json(d["metadata"])
+        d["metadata"] = to_json(d["metadata"], f"{type(node).__name__}.metadata")
     return {k: v for k, v in d.items() if isinstance(v, str) or k == "agents"}

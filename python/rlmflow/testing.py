@@ -14,6 +14,7 @@ import time
 from typing import Any, Callable, Iterable, List, NamedTuple, Optional, Tuple
 
 from . import _engine
+from ._arguments import MOST_INT64, Arguments
 from .clients import ScriptedClient
 from .flow import Flow, RunEnded
 from .runtimes import Runtime
@@ -69,7 +70,11 @@ def check_runtime(runtime: Runtime, *, text_size: int = 64 << 20, without: Itera
     that are left out. Where sessions are threads of this process (`runtime.in_process`), those that would end it
     are. `on_checked` is called with each as it comes."""
     checks = [_Check(*c) for c in _engine.conformance_checks()]
-    left_out = set(without)
+    checked = Arguments("check_runtime")
+    if not isinstance(runtime, Runtime):
+        raise checked.wrong("runtime", runtime, "it must be a Runtime, as SubprocessRuntime() is", TypeError)
+    size = (checked.whole("text_size", text_size, 16, MOST_INT64, "characters") or 0) // 16 * 16
+    left_out = set(checked.texts("without", without) or ())
     unknown = left_out - {c.name for c in checks} - {_LEAKS.name}
     if unknown:
         raise ValueError(f"without={sorted(unknown)}: there are no such checks; there are "
@@ -85,7 +90,7 @@ def check_runtime(runtime: Runtime, *, text_size: int = 64 << 20, without: Itera
     for check in checks:
         if check.name in left_out or (check.own_process and runtime.in_process):
             continue
-        tell(Checked(check.name, check.promise, _run(runtime, check, text_size // 16 * 16)))
+        tell(Checked(check.name, check.promise, _run(runtime, check, size)))
         if before is None:  # what the first run makes once for all stays
             before = _settle((0, 0), SETTLE)
     if before is not None and _LEAKS.name not in left_out:

@@ -12,8 +12,9 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Optional, TextIO, Union
 
+from ._arguments import Arguments
 from .events import AddChild, AppendNode, Event
-from .graph import Graph
+from .graph import Graph, check_graph
 from .values import describe, shown
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ Watch = Union[None, bool, "StreamConsumer", Callable[[Event, Graph], Any]]
 
 def render_tree(graph: Graph) -> str:
     """The tree of agents as text, as `str(graph)`."""
+    check_graph(graph)
     return str(graph)
 
 
@@ -46,7 +48,10 @@ class ConsumerGroup(StreamConsumer):
     """Hands on to several, and closes them in reverse."""
 
     def __init__(self, consumers: Iterable[StreamConsumer] = ()):
-        self.consumers = list(consumers)
+        self.consumers = Arguments("ConsumerGroup").listed("consumers", consumers, "consumers")
+        for consumer in self.consumers:
+            if not callable(getattr(consumer, "handle", None)):
+                raise TypeError(f"ConsumerGroup: {shown(consumer)} is no consumer: it has no handle(event, graph)")
 
     def handle(self, event: Event, graph: Graph) -> None:
         for consumer in self.consumers:

@@ -49,8 +49,15 @@ static int take_agents(PyObject *dict, PyObject *keep, struct rlm_node *node)
     Py_DECREF(array); /* `keep` has it */
     const char **ids = (const char **)(void *)PyBytes_AsString(array);
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *id = PyList_GetItem(list, i);
-        if (!(ids[i] = PyUnicode_AsUTF8AndSize(id, NULL)) || PyList_Append(keep, id) < 0) {
+        struct rlm_str id;
+        PyObject *held;
+        if (text_from_python(PyList_GetItem(list, i), &id, &held) < 0) {
+            return -1;
+        }
+        ids[i] = id.ptr;
+        int r = PyList_Append(keep, held);
+        Py_DECREF(held);
+        if (r < 0) {
             return -1;
         }
     }

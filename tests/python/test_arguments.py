@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import rlmflow
+from rlmflow.testing import check_runtime
 from test_flow import Replies, block
 
 NUL, LONE = "a\0b", "a\ud800b"
@@ -83,6 +84,7 @@ def test_a_limit_that_is_set_later_is_checked_by_the_run():
     (lambda: flow(system_prompt=NUL), f"Flow: system_prompt='a\\x00b': {HOLDS_NUL}"),
     (lambda: flow(system_prompt=LONE), f"Flow: system_prompt='a\\ud800b': {HOLDS_LONE}"),
     (lambda: flow(prompt_builder=5), "Flow: prompt_builder=5: it must be a PromptBuilder"),
+    (lambda: flow(prompt_builder=rlmflow.PromptBuilder), "Flow: prompt_builder=<class 'rlmflow.prompts.PromptBuilder'>: "),
     (lambda: flow(runtime=5), "Flow: runtime=5: it must be a Runtime"),
     (lambda: flow(runtime=Unshowable()), "Flow: runtime=<an Unshowable whose repr() failed>: it must be a Runtime"),
     (lambda: flow(watch=Unshowable()), "Flow: watch=<an Unshowable whose repr() failed> is none of True"),
@@ -187,6 +189,12 @@ SUBPROCESS, COMMAND, OPENAI = rlmflow.SubprocessRuntime, rlmflow.CommandRuntime,
     (lambda: rlmflow.DEFAULT_BUILDER.section(5), "a section of a prompt: name=5: it must be a str"),
     (lambda: rlmflow.DEFAULT_BUILDER.section("a", level="x"), "a section of a prompt: level='x': it must be an int"),
     (lambda: rlmflow.StructuredOutputParser()(5, {}), "StructuredOutputParser: content=5: it must be a str"),
+    (lambda: rlmflow.ConsumerGroup(5), "ConsumerGroup: consumers=5: it must be a list of consumers"),
+    (lambda: rlmflow.ConsumerGroup([5]), "ConsumerGroup: 5 is no consumer: it has no handle(event, graph)"),
+    (lambda: rlmflow.render_tree(5), "graph=5: it must be a Graph"),
+    (lambda: check_runtime(5), "check_runtime: runtime=5: it must be a Runtime"),
+    (lambda: check_runtime(SUBPROCESS(), text_size="x"), "check_runtime: text_size='x': it must be an int: characters"),
+    (lambda: check_runtime(SUBPROCESS(), without=5), "check_runtime: without=5: it must be a list of str"),
     (lambda: rlmflow.code_block(5), "code_block: reply=5: it must be a str"),
 ])
 def test_what_runtimes_clients_and_prompts_are_given_is_named(made, told):
@@ -276,6 +284,9 @@ APPEND = {"type": "append_node", "agent_id": "root"}
     (lambda: GRAPH.inject("x", at=5), "Graph: at=5: it must be a str"),
     (lambda: GRAPH.inject("x", mode=[]), "Graph: mode=[] is none of after, before, replace"),
     (lambda: GRAPH.inject("x", agent_id=5), "Graph: agent_id=5: it must be a str"),
+    (lambda: GRAPH.inject(rlmflow.UserQuery(metadata=5)), "UserQuery.metadata is an int; it must be a dict"),
+    (lambda: GRAPH.inject(rlmflow.UserQuery(metadata={"a": object()})), "UserQuery.metadata['a'] is an object: only"),
+    (lambda: GRAPH.inject(rlmflow.ResumeAction(resumed_from=[NUL])), f"ResumeAction: an agent's id='a\\x00b': {HOLDS_NUL}"),
     (lambda: GRAPH.remove_node(NUL), f"Graph: node_id='a\\x00b': {HOLDS_NUL}"),
     (lambda: GRAPH.rewind(5), "Graph: node_id=5: it must be a str"),
     (lambda: GRAPH.merge(5), "branch=5: it must be a Graph"),

@@ -106,9 +106,9 @@ def test_a_client_of_any_shape_replies(client, runtime):
 
 @pytest.mark.parametrize("returned, told", [
     (lambda: None, "TypeError: chat() returned a NoneType; it must return a str, an object with .text, or an"),
-    (lambda: 3, "chat() returned a int"), (lambda: [DONE], "chat() returned a list"),
+    (lambda: 3, "chat() returned an int"), (lambda: [DONE], "chat() returned a list"),
     (lambda: {"text": DONE}, "chat() returned a dict"),
-    (lambda: iter([DONE, 3]), "chat() streamed a int; its pieces must be str")])
+    (lambda: iter([DONE, 3]), "chat() streamed an int; its pieces must be str")])
 @pytest.mark.parametrize("is_async", [False, True])
 def test_what_is_no_reply_fails_the_agent_and_says_so(returned, told, is_async, runtime):
     async def chat(messages):
@@ -182,6 +182,7 @@ def counted(input_tokens, output_tokens, **more):
     (types.SimpleNamespace(text=DONE, usage=types.SimpleNamespace(prompt_tokens=70, completion_tokens=8)),
      (70, 8, 0, False)),
     (types.SimpleNamespace(text=DONE, usage=rlmflow.LLMUsage(70, 8)), (70, 8, 0, False)),
+    (types.SimpleNamespace(text=DONE, usage=rlmflow.LLMUsage(2**70, 8)), None),
     (Stream(), (7, 3, 0, False)), (AsyncStream(), (7, 3, 0, False)), (DONE, None), (counted("many", 8), None),
     (counted(-5, 8), None)])
 def test_usage_is_what_the_reply_says(reply, expected, runtime):

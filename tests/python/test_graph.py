@@ -295,3 +295,5 @@ def test_an_id_that_no_agent_has_is_in_no_graph(agent_id):
 def test_an_id_of_an_agent_may_be_any_text():
     graph = rlmflow.Graph("q", agent_id="odd \ud800")
     assert graph.agent_id == "odd \ud800" and graph["odd \ud800"].nodes == graph.nodes
+    graph.append(rlmflow.SupervisingOutput(waiting_on=["odd \ud800.ä"]))
+    assert graph.current().waiting_on == ["odd \ud800.ä"]
