@@ -273,7 +273,7 @@ int main(int argc, char **argv)
     }
     h.command = argv[1], h.journal = argv[2], h.url = argv[3], h.log = argv[4];
     h.python = argv[5], h.restore = argv[6];
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of the run, as a full disk is */
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error, as a full disk is */
     for (int i = 7; i < argc; i++) {
         if (take_option(&h, argv[i]) < 0) {
             return 2;
