@@ -293,6 +293,7 @@ struct rlm_model_options {
     int first_byte_timeout_ms;    /* 600,000: until a reply begins */
     int idle_timeout_ms;          /* 120,000: between the bytes of a reply that has begun */
     struct rlm_price price;       /* all negative: the built-in table by name */
+    int max_output_tokens;        /* of one reply; 0: what the flow says, which it never passes */
 };
 
 #define RLM_MODEL_OPTIONS_INIT                                                                    \

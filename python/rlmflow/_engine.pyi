@@ -64,6 +64,7 @@ class Model:
         first_byte_timeout_ms: int = ...,
         idle_timeout_ms: int = ...,
         price: _Price = ...,
+        max_output_tokens: int = ...,
     ) -> Model: ...
     @classmethod
     def scripted(cls, path: str, text: Optional[str], /) -> Model: ...

@@ -6,9 +6,10 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from . import _engine
 from ._arguments import Arguments
+from .nodes import LLMUsage
 from .values import plain_json
 
-__all__ = ["AnthropicClient", "LLMClient", "OpenAIClient", "ScriptedClient"]
+__all__ = ["AnthropicClient", "LLMClient", "LLMUsage", "OpenAIClient", "ScriptedClient"]
 
 UNKNOWN_PRICE = (-1.0, -1.0, -1.0, -1.0)
 MOST_TIMEOUT = 10**6  # seconds, which is more than eleven days
@@ -59,22 +60,36 @@ class OpenAIClient(_EngineClient):
     """Any server that speaks /chat/completions: OpenAI, llama.cpp, vLLM, Ollama, OpenRouter, ...
 
     `base_url` (the part before /chat/completions) and `api_key` come from OPENAI_BASE_URL and OPENAI_API_KEY
-    unless given; a local server needs no key. Times are in seconds. `price`: US dollars for a million tokens
-    (input, cached input, cache write, output); None: the built-in table. Nothing is sent before the first run."""
+    unless given; a local server needs no key. `price`: US dollars for a million tokens (input, cached input, cache
+    write, output); None: the built-in table. Nothing is sent before the first run.
+
+    `temperature`, `top_p` and `reasoning_effort` are sent if they are given, and what is in `extra_body` is added to
+    each request's body. `max_tokens` of one reply: what the flow allows (`max_output_tokens`, what is left of a
+    budget) unless that is less. `headers` are sent too. `proxy`: the address of one; None: as HTTPS_PROXY and the like
+    say. `ca_file`: certificates to trust; None: the system's. `stream`: replies come in pieces.
+
+    Seconds, 0 without a limit: `connect_timeout`; `first_byte_timeout` until a reply begins; `idle_timeout` between
+    the bytes of one that has begun. `timeout` takes the place of all three."""
 
     _api, _variables = "openai", ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
     def __init__(self, model: str = "gpt-4o", *, base_url: Optional[str] = None, api_key: Optional[str] = None,
-                 temperature: Optional[float] = None, reasoning_effort: Optional[str] = None,
+                 temperature: Optional[float] = None, top_p: Optional[float] = None,
+                 max_tokens: Optional[int] = None, reasoning_effort: Optional[str] = None,
                  headers: Optional[Dict[str, str]] = None, extra_body: Optional[dict] = None,
                  proxy: Optional[str] = None, ca_file: Optional[str] = None, stream: bool = True,
                  connect_timeout: float = 10, first_byte_timeout: float = 600, idle_timeout: float = 120,
+                 timeout: Optional[float] = None,
                  price: Optional[Tuple[float, float, float, float]] = None):
         checked = Arguments(type(self).__name__)
         body = dict(checked.mapping("extra_body", extra_body))
         self.model = model
 
+        if top_p is not None:
+            body.setdefault("top_p", checked.number("top_p", top_p, "as the API takes it", True))
+
         def timeout_ms(name: str, value: Any) -> int:
+            name, value = (name, value) if timeout is None else ("timeout", timeout)
             return checked.milliseconds(name, value, "seconds; 0: no limit", MOST_TIMEOUT, True) or 0
 
         self._model = _engine.Model.http(
@@ -86,7 +101,7 @@ class OpenAIClient(_EngineClient):
             plain_json(body, "extra_body") if body else None, checked.text("proxy", proxy),
             checked.path("ca_file", ca_file), stream, timeout_ms("connect_timeout", connect_timeout),
             timeout_ms("first_byte_timeout", first_byte_timeout), timeout_ms("idle_timeout", idle_timeout),
-            checked.price("price", price, UNKNOWN_PRICE))
+            checked.price("price", price, UNKNOWN_PRICE), checked.whole("max_tokens", max_tokens, 1) or 0)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r})"
@@ -94,12 +109,12 @@ class OpenAIClient(_EngineClient):
 
 class AnthropicClient(OpenAIClient):
     """The Anthropic API (/v1/messages). Address and key come from ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY unless
-    given; the rest is as of `OpenAIClient`."""
+    given; the rest, the `options` too, is as of `OpenAIClient`."""
 
     _api, _variables = "anthropic", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
 
-    def __init__(self, model: str = "claude-sonnet-4-20250514", **options: Any):
-        super().__init__(model, **options)
+    def __init__(self, model: str = "claude-sonnet-4-20250514", max_tokens: Optional[int] = None, **options: Any):
+        super().__init__(model, max_tokens=max_tokens, **options)
 
 
 class ScriptedClient(_EngineClient):

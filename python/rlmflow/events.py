@@ -64,9 +64,16 @@ class InsertNode(Event):
 
 @dataclasses.dataclass(frozen=True)
 class ReplaceNode(Event):
-    """`node` stands where another stood."""
+    """`node` stands where `replaced_node` stood, which is known where the edit was made."""
 
     type = "replace_node"
+
+    replaced_node: Optional[Node] = None
+
+    @property
+    def replaced_node_id(self) -> str:
+        """The id of the node that is gone; "" where it is not known."""
+        return self.replaced_node.id if self.replaced_node else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +102,11 @@ class RemoveChild(Event):
     type = "remove_child"
 
     parent_agent_id: str = ""
+
+    @property
+    def child_agent_id(self) -> str:
+        """The same as `agent_id`."""
+        return self.agent_id
 
 
 _CLASSES = {c.type: c for c in (GraphCreated, AppendNode, InsertNode, ReplaceNode, RemoveNode, AddChild,

@@ -310,6 +310,16 @@ class Flow:
         _engine.fork_run(_OF_FORK.run("source", path), node, made, query)
         return made
 
+    async def merge(self, parent: Graph, child: Graph, *, agent_id: Optional[str] = None,
+                    summary: "Union[str, Callable[[Graph], str], None]" = None) -> None:
+        """Takes what came of `child`, a fork of the tree `parent`, back in there, at the agent `agent_id` (None: the
+        one whose graph `parent` is): one node with `summary`, else with the branch's result. See `Graph.merge`."""
+        check_graph(parent, "parent")
+        check_graph(child, "child")
+        if agent_id is not None:
+            parent, child = parent[agent_id], child[agent_id]
+        parent.merge(child, summary=summary)
+
     # What subclasses may override.
 
     async def exec_turn(self, graph: Graph, code: str, *, replay: bool = False) -> Node:

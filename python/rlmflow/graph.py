@@ -232,12 +232,15 @@ class Graph:
         _OF_GRAPH.choice("truncate", truncate, ("none", "descendants"))
         if isinstance(at, Node):
             agent_id, at = agent_id or at.agent_id or None, at.id
-        node = as_node(node)
-        event = self._made(self._target(agent_id).inject(where, _OF_GRAPH.text("at", at), node_for_engine(node)))
+        node, look = as_node(node), self._target(agent_id)
+        replaced = _node_of(look, at) if mode == "replace" else None
+        event: Any = self._made(look.inject(where, _OF_GRAPH.text("at", at), node_for_engine(node)))
+        if replaced is not None:
+            event = dataclasses.replace(event, replaced_node=replaced)
         made: Any = event.node
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
         if truncate == "descendants":
-            self._target(agent_id).rewind(node.id)
+            look.rewind(node.id)
         return event
 
     def append(self, node: "Union[Node, str]", *, agent_id: Optional[str] = None) -> "Event":
@@ -382,6 +385,11 @@ def _at_rest(kind: Any, d: dict, agent_id: str, given: Optional[dict]) -> Graph:
 def _warn(note: Optional[str]) -> None:
     if note:
         warnings.warn(note, stacklevel=3)
+
+
+def _node_of(look: Any, node_id: Any) -> Optional[Node]:
+    nodes = (node_from_json(text) for text in look.nodes(0))
+    return next((node for node in nodes if node.id == node_id), None)
 
 
 def _before(look: Any, node_id: str) -> str:

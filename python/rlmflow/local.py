@@ -34,7 +34,7 @@ class LocalRuntime(Runtime):
 
     in_process = True
 
-    def __init__(self, *, working_directory: Any = None, exec_timeout: Optional[float] = None):
+    def __init__(self, working_directory: Any = None, *, exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
         self._engaged: Any = weakref.WeakSet()  # what goes on
 

@@ -17,7 +17,7 @@ class Runtime:
 
     in_process = False
 
-    def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
+    def __init__(self, working_directory: "Optional[str | os.PathLike[str]]" = None, *,
                  exec_timeout: Optional[float] = None):
         checked = Arguments(type(self).__name__)
         directory = checked.path("working_directory", working_directory)

@@ -84,16 +84,18 @@ static PyObject *model_http(PyObject *type, PyObject *args, PyObject *kwargs)
                             "first_byte_timeout_ms",
                             "idle_timeout_ms",
                             "price",
+                            "max_output_tokens",
                             NULL};
     struct rlm_model_options o = RLM_MODEL_OPTIONS_INIT;
     const char *api, *headers[MAX_HEADERS + 1];
     PyObject *header_list = Py_None;
     int stream = 1;
-    if (!PyArg_ParseTupleAndKeywords(
-            args, kwargs, "ss|zzdzOzzzpiii(dddd)", names, &api, &o.name, &o.base_url, &o.key,
-            &o.temperature, &o.reasoning_effort, &header_list, &o.body_json, &o.proxy, &o.ca_file,
-            &stream, &o.connect_timeout_ms, &o.first_byte_timeout_ms, &o.idle_timeout_ms,
-            &o.price.input, &o.price.cached_input, &o.price.cache_write, &o.price.output) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ss|zzdzOzzzpiii(dddd)i", names, &api, &o.name,
+                                     &o.base_url, &o.key, &o.temperature, &o.reasoning_effort,
+                                     &header_list, &o.body_json, &o.proxy, &o.ca_file, &stream,
+                                     &o.connect_timeout_ms, &o.first_byte_timeout_ms,
+                                     &o.idle_timeout_ms, &o.price.input, &o.price.cached_input,
+                                     &o.price.cache_write, &o.price.output, &o.max_output_tokens) ||
         take_headers(header_list, headers) < 0 || engine_start() < 0) {
         return NULL;
     }

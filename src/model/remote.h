@@ -24,6 +24,7 @@ struct remote_model {
     char *reasoning_effort;
     double temperature;
     bool stream;
+    int max_output_tokens; /* 0: what the request says */
     int connect_timeout_ms, first_byte_timeout_ms, idle_timeout_ms;
     /* What the server was found to take; changed by its refusals. */
     bool max_completion_tokens;

@@ -385,6 +385,9 @@ int rlm_remote_chat_start(rlm_model *base,
     c->body = RLM_BUF(MAX_REQUEST_BYTES);
     c->answer = RLM_BUF(MAX_ANSWER_BYTES);
     c->max_output_tokens = request->max_output_tokens;
+    if (m->max_output_tokens && m->max_output_tokens < c->max_output_tokens) {
+        c->max_output_tokens = m->max_output_tokens;
+    }
     rlm_stream_init(&c->stream);
     c->stream.piece = on_piece;
     c->stream.arg = c;

@@ -167,6 +167,7 @@ static int set_up(struct remote_model *m, const struct rlm_model_options *o, rlm
     }
     m->stream = !o->no_stream;
     m->temperature = o->temperature;
+    m->max_output_tokens = o->max_output_tokens;
     m->max_completion_tokens = m->address.openai;
     m->connect_timeout_ms = o->connect_timeout_ms;
     m->first_byte_timeout_ms = o->first_byte_timeout_ms;
@@ -233,6 +234,10 @@ static int validate(const struct rlm_model_options *o, rlm_error **err)
         return rlm_error_set(err, RLM_E_UNSUPPORTED,
                              "the Anthropic API has no reasoning_effort; add \"thinking\" to the "
                              "request's body instead");
+    }
+    if (o->max_output_tokens < 0) {
+        return rlm_error_set(err, RLM_E_INVAL, "max_output_tokens is %d; 0 is what the flow says",
+                             o->max_output_tokens);
     }
     return 0;
 }

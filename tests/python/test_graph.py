@@ -104,7 +104,9 @@ def test_nodes_are_put_in_and_taken_out():
     assert (event.type, event.index, node.seq, node.agent_id) == ("insert_node", 1, 1, "root") and node.id
     assert graph.prepend("before").node.type == "user_query"
     assert [n.content for n in graph.nodes] == ["before", "q", "wrong", "out"]
-    assert graph.replace(node, rlmflow.ExecOutput(content="right")).type == "replace_node"
+    event = graph.replace(node, rlmflow.ExecOutput(content="right"))
+    assert (event.type, event.node.content, event.replaced_node.content, event.replaced_node_id) == (
+        "replace_node", "right", "wrong", node.id)
     assert graph.remove_node(first.id).node_id == first.id
     assert [n.content for n in graph.nodes] == ["before", "right", "out"] and [n.seq for n in graph.nodes] == [0, 1, 2]
     graph.append(rlmflow.DoneOutput(result="r", reason="answered"))
@@ -197,6 +199,23 @@ def test_branches_are_merged(family):
     assert event.node.content == "FROM THE BRANCH" and parent.current().type == "exec_output"
     with pytest.raises(ValueError):
         parent.merge(rlmflow.Graph("unrelated"))
+
+
+def test_a_flow_merges_branches_too(family):
+    flow, parent = rlmflow.Flow(str, runtime=rlmflow.LocalRuntime()), family.fork()
+    parent.rewind(parent.nodes[6].id)
+    branch = parent.fork()
+    for graph, result in ((branch, "of the root"), (branch["root.one"], "of the child")):
+        graph.append("more?")
+        graph.append(rlmflow.DoneOutput(result=result, reason="answered"))
+    asyncio.run(flow.merge(parent, branch))
+    assert "of the root" in parent.current().content and "of the child" not in str(parent["root.one"].nodes)
+    asyncio.run(flow.merge(parent, branch, agent_id="root.one", summary=lambda g: f"{g.agent_id}: {g.result()}"))
+    assert parent["root.one"].current().content == "root.one: of the child"
+    with pytest.raises(TypeError, match="child=3: it must be a Graph"):
+        asyncio.run(flow.merge(parent, 3))
+    with pytest.raises(KeyError):
+        asyncio.run(flow.merge(parent, branch, agent_id="root.nobody"))
 
 
 def test_merging_leaves_the_children_of_the_branch_behind(family):

@@ -1,4 +1,6 @@
 """The engine's own clients, from Python: whole runs against a model server that counts and fails on purpose."""
+import types
+
 import pytest
 import rlmflow
 from server import ModelServer
@@ -86,3 +88,24 @@ def test_address_and_key_come_from_the_environment(runtime, monkeypatch):
             monkeypatch.setenv(f"{api.upper()}_BASE_URL", address)
             monkeypatch.setenv(f"{api.upper()}_API_KEY", "sk-of-the-environment")
             assert rlmflow.Flow(client("a-model"), runtime=runtime).run("q") == "found"
+
+
+@pytest.mark.parametrize("api", CLIENTS)
+def test_options_of_a_client_are_sent(api, runtime):
+    options = [{}, {"max_tokens": 300, "top_p": 0.25}, {"max_tokens": 10**6}, {"top_p": 1, "extra_body": {"top_p": 0}}]
+    with ModelServer([{"reply": block("done('found')")}]) as server:
+        for given in options:
+            assert rlmflow.Flow(client_for(api, server, **given), runtime=runtime, max_output_tokens=700).run("q") == "found"
+        bodies = [r.body for r in server.requests]
+    assert [(b.get("max_tokens"), b.get("top_p")) for b in bodies] == [(700, None), (300, 0.25), (700, None), (700, 0)]
+
+
+def test_timeout_takes_the_place_of_the_three(monkeypatch):
+    made = []
+    engine = types.SimpleNamespace(Model=types.SimpleNamespace(http=lambda *given: made.append(given[11:14])))
+    monkeypatch.setattr(rlmflow.clients, "_engine", engine)
+    for given in {}, {"timeout": 2.5, "idle_timeout": 7}, {"timeout": 0}, {"connect_timeout": 1}:
+        rlmflow.AnthropicClient("m", **given)
+    assert made == [(10000, 600000, 120000), (2500, 2500, 2500), (0, 0, 0), (1000, 600000, 120000)]
+    with pytest.raises(ValueError, match="timeout=-1: it must be 0 or more"):
+        rlmflow.OpenAIClient("m", timeout=-1)

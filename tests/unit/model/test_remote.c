@@ -330,6 +330,25 @@ TEST(refused_fields_are_given_up_and_remembered)
     close_all(&r);
 }
 
+TEST(a_model_may_be_held_to_fewer_tokens_and_never_to_more)
+{
+    static const struct canned answers[] = {{{OK_HEAD DELTA("a") STOP DONE}, CANNED_CLOSE}};
+    static const struct {
+        int most;
+        const char *sent;
+    } cases[] = {
+        {30, "\"max_tokens\":30,"}, {0, "\"max_tokens\":100,"}, {500, "\"max_tokens\":100,"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rlm_model_options o = defaults();
+        o.max_output_tokens = cases[i].most;
+        open_model(answers, 1, o);
+        struct chat_result r = ask((struct chat_result){0});
+        CHECK_TEXT(r.text, "a");
+        CHECK_CONTAINS(server.requests[0], cases[i].sent);
+        close_all(&r);
+    }
+}
+
 TEST(a_field_is_changed_once)
 {
     static const char bad[] = JSON(
