@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Flow", "RunEnded"]
 
+# Of enum rlm_input_kind and enum rlm_restore_mode, and what run.h has a run ask Python for.
 _TEXT, _BYTES, _JSON, _FILE, _DIRECTORY = range(5)
 _RESTORE = {"auto": 0, "replay": 1, "fresh": 2}
 HOOK_EXEC_TURN, HOOK_EVENTS, HOOK_NEXT_STEP, HOOK_MESSAGES = 1, 2, 4, 8
@@ -93,7 +94,7 @@ class Flow:
         self.runtime = runtime if runtime is not None else _default_runtime()
         self.watch = watch
         self.runs: Dict[str, Drive] = {}  # by graph id, those that go on
-        self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()
+        self._drives: "weakref.WeakSet[Drive]" = weakref.WeakSet()  # also of runs that have ended and may be asked more
         self.tools: Dict[str, Tool] = {}
         self._checked_limits()
         for fn in _OF_FLOW.listed("tools", tools or (), "functions"):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "GraphCheckpoint", "apply_graph_action"]
 
 _OF_GRAPH = Arguments("Graph")
-_WHERE = {"after": 0, "before": 1, "replace": 2}
+_WHERE = {"after": 0, "before": 1, "replace": 2}  # of enum rlm_inject
 
 
 def _usage(counts: tuple) -> LLMUsage:
