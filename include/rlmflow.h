@@ -1058,7 +1058,8 @@ RLM_API void rlm_gate_skip(rlm_gate *gate, const char *who);
 /* Nobody here can answer: stops the run as rlm_run_stop does, with the reason "awaiting_approval" and `why`
  * as its message. The question is asked again when the run is resumed. */
 RLM_API void rlm_gate_postpone(rlm_gate *gate, const char *why);
-/* `cancelled` is called if the agent or the run ends before the answer. It may give the answer. */
+/* `cancelled` is called once if the agent or the run ends before the answer, of a replay's gate when the flow
+ * is freed. It may give the answer. */
 RLM_API void rlm_gate_on_cancel(rlm_gate *gate, void (*cancelled)(void *arg), void *arg);
 
 /* Each may be NULL: all is allowed. `g` is the agent's graph. With `replay` the recorded decision stands

@@ -5,6 +5,7 @@ import asyncio
 import collections
 import contextlib
 import inspect
+import itertools
 import json
 import warnings
 from typing import Any, Callable, Deque, Dict, Optional, Set, Tuple
@@ -22,6 +23,7 @@ from .watching import Watcher
 
 TURNS_END_S = 10
 LOOP_CLOSED = "was at work on an event loop that has been closed"
+_WITHIN_A_TURN = ("llm_output", "exec_action", "supervising_output", "resume_action")
 BLAME_S = 0.05  # in which whoever drives the run hears of a cancellation that has come to a hook first
 
 # Of enum rlm_code: failures of a client that the engine tries again, and one that it does not.
@@ -39,10 +41,14 @@ def code_of(error: BaseException) -> int:
 
 
 class Turn:
-    """The code of one reply, while the flow's `exec_turn` has it."""
+    """The code of one reply, while the flow's `exec_turn` has it.
+
+    A replay waits for no gate: it may be turns ahead of the hook, so what was recorded is kept for when it is asked."""
 
     def __init__(self, answer: Any, agent_id: str, code: str, replay: bool):
         self.answer, self.agent_id, self.code, self.replay = answer, agent_id, code, replay
+        self.recorded: Optional[Node] = None  # in a replay: what was observed then
+        self.is_past = False  # the same: nothing more comes
         self.observed: Optional[asyncio.Future] = None
         self.is_running = False  # the code: from `run` until its node has come
         self.step: Any = None  # the question of next_step behind the observation
@@ -57,12 +63,30 @@ class Turn:
         self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
         self.observed = asyncio.get_running_loop().create_future()
         self.is_running = True
+        self.look_at_record()
         return await self.observed
 
     def observe(self, node: Node) -> None:
         self.is_running = False
         if self.observed is not None and not self.observed.done():
             self.observed.set_result(node)
+
+    def record(self, node: Node) -> None:
+        """A node has come in a replay."""
+        if self.recorded is None and node.type not in _WITHIN_A_TURN:
+            self.recorded = node
+            self.look_at_record()
+
+    def end_record(self) -> None:
+        self.is_past = True
+        self.look_at_record()
+
+    def look_at_record(self) -> None:
+        if self.recorded is not None:
+            self.observe(self.recorded)
+        elif self.is_past and self.observed is not None:
+            self.is_running = False
+            self.observed.set_exception(RuntimeError("the recording ends before what this code did"))
 
 
 class Drive:
@@ -82,7 +106,8 @@ class Drive:
         self.is_stopping = False
         self.tasks: Dict[Any, Tuple[asyncio.Task, Callable[[str], Any]]] = {}  # and whom to tell of its failure
         self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
-        self.turns: Dict[str, Turn] = {}
+        self.turns: Dict[str, Turn] = {}  # of each agent, the one that exec_turn has
+        self.ahead: Dict[str, Deque[Turn]] = {}  # of a replay, those that wait for it
         self.brought: Deque[tuple] = collections.deque()  # by threads, to be started
         self.backends: Optional[Backends] = None  # of a runtime whose `open` is overridden
         self.held: Dict[str, Any] = {}
@@ -193,11 +218,14 @@ class Drive:
 
     async def finish_turns(self) -> None:
         """Lets the overrides that have what was observed come to their end."""
-        tasks = [self.tasks[t.answer][0] for t in self.turns.values() if t.answer in self.tasks]
-        if tasks:
-            late = (await asyncio.wait(tasks, timeout=TURNS_END_S))[1]
-            if late:
+        until = self.loop.time() + TURNS_END_S
+        while True:
+            tasks = [self.tasks[t.answer][0] for t in self.turns.values() if t.answer in self.tasks]
+            if not tasks:
+                return
+            if (await asyncio.wait(tasks, timeout=until - self.loop.time()))[1]:
                 warnings.warn(f"exec_turn has not returned {TURNS_END_S} s after the end of the run; it is cancelled")
+                return
 
     async def end_backends(self) -> None:
         """Lets backends close that the end of the run closes."""
@@ -272,8 +300,22 @@ class Drive:
     def append(self, agent_id: str, node: Node) -> None:
         """Puts a node at the end of an agent's trajectory, while it waits for a gate, and fills in what the
         graph knows of it."""
-        made = node_from_json(self.run.append(agent_id, node_for_engine(node)))
+        turn = self.turns.get(agent_id)
+        if turn is not None and turn.replay:
+            made = self.appended_then(turn, node)
+        else:
+            made = node_from_json(self.run.append(agent_id, node_for_engine(node)))
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
+
+    def appended_then(self, turn: Turn, node: Node) -> Node:
+        """What a replay has for a node that a hook appends again."""
+        if turn.recorded is None:
+            self.run.has_ended()  # the engine has come to the end of its step: what that made is in the port
+            self.take()
+        made = turn.recorded
+        if made is None or type(made) is not type(node) or made.metadata.get("by") != "program":
+            raise ValueError(f"a replay appends nothing: no {type(node).__name__} was appended here in the recording")
+        return made
 
     def fail(self, agent_id: str, message: str) -> None:
         """Ends an agent as failed."""
@@ -292,6 +334,9 @@ class Drive:
     def on_ended(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)
+        for turn in (*self.turns.values(), *itertools.chain(*self.ahead.values())):
+            if turn.replay:
+                turn.end_record()
         if self.stepper is not None:
             self.stepper.watch(None, self)
 
@@ -304,8 +349,8 @@ class Drive:
 
     def on_event(self, line: str) -> None:
         event = event_from_dict(json.loads(line), self.root)
-        if event.node is not None and event.node.terminal and event.agent_id in self.turns:
-            self.observe(self.turns[event.agent_id], event.node)
+        if event.node is not None and event.agent_id in self.turns:
+            self.take_node(event.agent_id, event.node)
         if self.watcher is not None:
             self.watcher.event(event)
         if self.stepper is not None:
@@ -320,6 +365,14 @@ class Drive:
                 self.observe(turn, node)
                 return
         self.step(answer, agent_id)
+
+    def take_node(self, agent_id: str, node: Node) -> None:
+        """A node has come while the agent's code is in `exec_turn`."""
+        turn = (self.ahead.get(agent_id) or [self.turns[agent_id]])[-1]
+        if turn.replay:
+            turn.record(node)
+        elif node.terminal:
+            self.observe(turn, node)
 
     def observe(self, turn: Turn, node: Node) -> None:
         turn.observe(node)
@@ -378,13 +431,20 @@ class Drive:
         ToolCall(self, answer, self.tools[index], arguments).begin()
 
     def on_exec_turn(self, answer: Any, agent_id: str, code: str, replay: bool) -> None:
-        turn = self.turns[agent_id] = Turn(answer, agent_id, code, replay)
+        turn = Turn(answer, agent_id, code, replay)
+        if replay and agent_id in self.turns:
+            self.ahead.setdefault(agent_id, collections.deque()).append(turn)
+        else:
+            self.begin_turn(turn)
+
+    def begin_turn(self, turn: Turn) -> None:
+        self.turns[turn.agent_id] = turn
 
         def fail(why: str) -> None:
             turn.failure = f"exec_turn {why}"
             self.end_turn(turn)
 
-        self.start(answer, self.exec_turn(turn), fail)
+        self.start(turn.answer, self.exec_turn(turn), fail)
 
     async def exec_turn(self, turn: Turn) -> None:
         graph = self.root[turn.agent_id]
@@ -409,12 +469,18 @@ class Drive:
         if turn.failure is not None:
             if turn.is_running:
                 return  # once its node has come
-            self.fail(turn.agent_id, turn.failure)
+            if not turn.replay:
+                self.fail(turn.agent_id, turn.failure)
+            elif turn.recorded is None or turn.recorded.content != turn.failure:
+                warnings.warn(f"in a replay, where what was recorded stands, {turn.failure}")
         self.turns.pop(turn.agent_id, None)
         if turn.observed is None:
             turn.answer.decide("skip", None, "")
         if turn.step is not None:
             self.step(turn.step, turn.agent_id)
+        ahead = self.ahead.get(turn.agent_id)
+        if ahead:
+            self.begin_turn(ahead.popleft())
 
     def on_messages(self, answer: Any, agent_id: str, messages: str, final: bool) -> None:
         graph = self.root[agent_id]

@@ -14,6 +14,7 @@ struct port {
     pthread_mutex_t lock;
     int references;
     int fd;
+    bool closed;
     struct request *first, **last;
 };
 
@@ -44,6 +45,25 @@ port *port_ref(port *p)
     return p;
 }
 
+static void free_all(struct request *r)
+{
+    while (r) {
+        struct request *next = r->next;
+        request_free(r);
+        r = next;
+    }
+}
+
+static struct request *take_all(port *p)
+{
+    pthread_mutex_lock(&p->lock);
+    struct request *r = p->first;
+    p->first = NULL;
+    p->last = &p->first;
+    pthread_mutex_unlock(&p->lock);
+    return r;
+}
+
 void port_unref(port *p)
 {
     if (!p) {
@@ -55,11 +75,7 @@ void port_unref(port *p)
     if (!last) {
         return;
     }
-    while (p->first) {
-        struct request *r = p->first;
-        p->first = r->next;
-        request_free(r);
-    }
+    free_all(p->first);
     pthread_mutex_destroy(&p->lock);
     close(p->fd);
     free(p);
@@ -68,6 +84,14 @@ void port_unref(port *p)
 int port_fd(const port *p)
 {
     return p->fd;
+}
+
+void port_close(port *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->closed = true;
+    pthread_mutex_unlock(&p->lock);
+    free_all(take_all(p));
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -113,10 +137,16 @@ void port_put(port *p, struct request *r)
         return;
     }
     pthread_mutex_lock(&p->lock);
-    bool was_empty = !p->first;
-    *p->last = r;
-    p->last = &r->next;
+    bool was_empty = !p->first, closed = p->closed;
+    if (!closed) {
+        *p->last = r;
+        p->last = &r->next;
+    }
     pthread_mutex_unlock(&p->lock);
+    if (closed) {
+        request_free(r);
+        return;
+    }
     uint64_t one = 1;
     while (was_empty && write(p->fd, &one, sizeof one) < 0 && errno == EINTR) {
     }
@@ -198,11 +228,7 @@ PyObject *port_take(port *p)
     uint64_t count;
     while (read(p->fd, &count, sizeof count) < 0 && errno == EINTR) {
     }
-    pthread_mutex_lock(&p->lock);
-    struct request *r = p->first;
-    p->first = NULL;
-    p->last = &p->first;
-    pthread_mutex_unlock(&p->lock);
+    struct request *r = take_all(p);
     PyObject *list = PyList_New(0);
     while (r) {
         struct request *next = r->next;

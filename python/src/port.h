@@ -62,6 +62,9 @@ port *port_new(void); /* NULL with an exception */
 port *port_ref(port *p);
 void port_unref(port *p);
 int port_fd(const port *p);
+/* Nobody takes any more: what is in it, and what comes, is dropped. (Requests hold answers, and those the
+ * port.) */
+void port_close(port *p);
 
 /* Any thread, without the GIL. Takes the request; NULL is passed over. */
 void port_put(port *p, struct request *take_r);

@@ -230,6 +230,9 @@ void run_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     if (!engine_is_forked() && (self->flow || self->callees || self->custom)) {
         engine_enter();
+        if (self->port) {
+            port_close(self->port);
+        }
         rlm_run_free(self->run);
         rlm_flow_free(self->flow);
         for (size_t i = 0; i < self->n_callees; i++) {

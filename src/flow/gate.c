@@ -153,13 +153,15 @@ static void wait_for_answer(rlm_gate *gate)
     }
 }
 
-/* Nobody waits any more. */
+/* Nobody waits any more: who has not answered is told once, and may answer then. */
 static void drop(rlm_gate *gate)
 {
+    void (*cancelled)(void *arg) = gate->cancelled;
     if (gate->answered) {
         gate_free(gate);
-    } else if (gate->cancelled) {
-        gate->cancelled(gate->cancelled_arg);
+    } else if (cancelled) {
+        gate->cancelled = NULL;
+        cancelled(gate->cancelled_arg);
     }
 }
 
@@ -508,7 +510,11 @@ void rlm_gate_put_arguments(struct rlm_buf *out, const struct rlm_host_call *cal
 void rlm_gates_free(rlm_flow *flow)
 {
     while (flow->gates) {
-        gate_free((rlm_gate *)flow->gates);
+        struct rlm_link *first = flow->gates;
+        drop((rlm_gate *)first);
+        if (flow->gates == first) { /* not answered even now */
+            gate_free((rlm_gate *)first);
+        }
     }
 }
 

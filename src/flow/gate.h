@@ -68,7 +68,7 @@ void rlm_gate_check_call(struct rlm_agent *agent,
 /* {"args": [...], "kwargs": {...}} */
 void rlm_gate_put_arguments(struct rlm_buf *out, const struct rlm_host_call *call);
 
-/* Those that the program has not answered; nobody waits for them any more. */
+/* Those that the program has not answered; nobody waits for them any more, and it is told so. */
 void rlm_gates_free(rlm_flow *flow);
 
 /* Every unfinished agent waits for a gate, or for sub-agents that do. */

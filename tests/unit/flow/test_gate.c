@@ -58,6 +58,22 @@ TEST(what_is_rewritten_runs_and_the_model_is_told)
     teardown(&s);
 }
 
+TEST(who_has_not_answered_is_told_when_the_flow_goes)
+{
+    struct reviewer r = {.turn = ALLOW};
+    struct setup s = setup(two_turns, defaults);
+    hook(&s, &r, TURN);
+    start(&s, journal(), NULL, NULL);
+    finish(&s, "answered", "x is 1");
+    r.turn = LATER;
+    replay(&s, false, false);
+    CHECK_INT(r.n_kept, 2);
+    rlm_gate_allow(r.kept[0], NULL); /* too late, and all the same */
+    CHECK_INT(r.cancelled, 0);
+    teardown(&s);
+    CHECK_INT(r.cancelled, 1);
+}
+
 TEST(what_is_rejected_does_not_run)
 {
     struct reviewer r = {.turn = REJECT, .text = "not like this"};
