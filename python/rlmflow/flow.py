@@ -296,6 +296,8 @@ class Flow:
             drive.close()
             raise
         self._drives.add(drive)
+        if graph is not None:
+            graph._drive = drive  # it is this run's, though there is no more to see of it yet
         return drive
 
     def fork(self, source: "Union[Path, Graph]", node: str, journal: Path, *, query: str = "") -> str:

@@ -118,6 +118,18 @@ def test_one_stream_at_a_time(runtime):
     asyncio.run(main())
 
 
+def test_a_graph_is_one_runs_from_its_beginning(runtime):
+    async def main():
+        flow, graph = rlmflow.Flow(Replies(*TWO), runtime=runtime), rlmflow.Graph("q")
+        first = asyncio.ensure_future(flow.arun(graph=graph))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="already being streamed"):
+            await flow.arun(graph=graph)
+        assert await first == graph.result() == "x is 1"
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("options", [{"until": "never"}, {"until": "next", "n": 0}, {"query": None}])
 def test_wrong_boundaries_are_refused(options, runtime):
     with pytest.raises(ValueError):
