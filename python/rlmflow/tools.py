@@ -6,7 +6,9 @@ import functools
 import inspect
 import json
 import os
+import types
 import typing
+import warnings
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _engine
@@ -60,7 +62,8 @@ def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] 
     thread of the pool, an async one on the caller's event loop. What an agent passes is bound to its signature and
     checked against those annotations that are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict
     (also of such types), Literal, Optional or Union of them: what does not fit is a TypeError in the agent's code, and
-    the function is not called. It returns such values, dataclasses or pydantic models, which become dicts; what it
+    the function is not called; an annotation that cannot be resolved is not checked, with a warning when it is
+    registered. It returns such values, dataclasses or pydantic models, which become dicts; what it
     raises is a HostCallError in the agent's code, with its type and message, in which paths of this machine are cut
     to their last part. `max_calls` of a run, `timeout` seconds of a call and `max_result_bytes` of a result as JSON
     limit it. `idempotent=True` says that a call which a crash interrupted may be made again.
@@ -158,14 +161,24 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and len(value) <= 100)
 
 
+def _globals_of(function: Any) -> dict:
+    """Those that annotations of a callable see."""
+    function = inspect.unwrap(function)
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isclass(function):
+        function = function.__init__
+    elif not inspect.isroutine(function):
+        function = type(function).__call__
+    return getattr(inspect.unwrap(function), "__globals__", {})
+
+
 class Signature:
     """The parameters of a function, as far as they are the agent's."""
 
     def __init__(self, function: Callable):
-        try:
-            self.hints = typing.get_type_hints(function)
-        except Exception:
-            self.hints = {}
+        self.hints: Dict[str, Any] = {}
+        self.unresolved: List[str] = []  # parameters whose annotation names what is not there
         self.signature: Optional[inspect.Signature] = None
         self.parameters: List[inspect.Parameter] = []
         try:
@@ -174,6 +187,23 @@ class Signature:
         except (TypeError, ValueError):
             pass  # of some that are written in C
         self.takes_directory = self.signature is not None and _DIRECTORY in self.signature.parameters
+        self._resolve(function)
+
+    def _resolve(self, function: Any) -> None:
+        """Each annotation by itself: one that cannot be resolved leaves the others checked."""
+        annotations = {p.name: p.annotation for p in self.parameters}
+        if self.signature is not None:
+            annotations["return"] = self.signature.return_annotation
+        names = _globals_of(function)
+        for name, annotation in annotations.items():
+            if annotation is inspect.Signature.empty:
+                continue
+            try:
+                holder = types.SimpleNamespace(__annotations__={name: annotation})
+                self.hints.update(typing.get_type_hints(holder, names))
+            except Exception:
+                if name != "return":
+                    self.unresolved.append(name)
 
     def text(self) -> str:
         """How models are shown it."""
@@ -241,7 +271,11 @@ class Tool:
                 raise TypeError(f"{self.metadata.name} cannot be a tool of the host: {e}") from None
 
     def check(self) -> None:
-        """ValueError for what no run would take."""
+        """ValueError for what no run would take; a warning for what will not be checked."""
+        if self.metadata.proxy and self.signature.unresolved:
+            warnings.warn(f"the tool {self.metadata.name}: annotations of {', '.join(self.signature.unresolved)} cannot be "
+                          "resolved (is a name imported for type checkers alone?), so what agents pass there is not "
+                          "checked", stacklevel=3)
         if not self.is_built_in:
             _engine.check_tool(self.for_engine(None if self.metadata.proxy else ""))
 

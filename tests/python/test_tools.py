@@ -130,8 +130,7 @@ def test_calls_are_bound_to_the_signature_before_the_tool_runs(anywhere):
     (tuple, ["(1, 2)", "[1]"], ["1"]), (set, ["{1}"], ["{}"]), (type(None), ["None"], ["0"]),
     (List[int], ["[1, 2]", "()"], ["[1, '2']"]), (Dict[str, str], ["{'a': 'b'}"], ["{'a': 1}", "b''"]),
     (Optional[int], ["None", "4"], ["'4'"]), (Union[int, str], ["1", "'a'"], ["1.5"]),
-    (Literal["a", 2, None], ["'a'", "2", "None"], ["'b'", "3"]), (Point, ["{'x': 1}", "5"], []),
-    ("no such", ["5"], [])])
+    (Literal["a", 2, None], ["'a'", "2", "None"], ["'b'", "3"]), (Point, ["{'x': 1}", "5"], [])])
 def test_annotations_of_plain_types_are_checked(annotation, fits, not_fits, runtime):
     seen = []
 
@@ -145,6 +144,35 @@ def test_annotations_of_plain_types_are_checked(annotation, fits, not_fits, runt
     assert repr(seen) == repr(values)
     kinds = [line.split(":")[0] for line in told.split("\n")]
     assert kinds == ["None"] * len(fits) + ["TypeError"] * len(not_fits), told
+
+
+def with_a_name_of_type_checkers(n: "int", frame: "NotHere" = None, *, by: "Optional[int]" = 0):  # noqa: F821
+    return f"{n} {frame} {by}"
+
+
+class ByCall:
+    def __call__(self, n: "int", frame: "NotHere" = None, *, by: "Optional[int]" = 0):  # noqa: F821
+        return f"{n} {frame} {by}"
+
+
+@pytest.mark.parametrize("function", [
+    with_a_name_of_type_checkers, ByCall(), ByCall().__call__, functools.partial(with_a_name_of_type_checkers, by=0)],
+    ids=["function", "object", "method", "partial"])
+def test_an_annotation_that_cannot_be_resolved_leaves_the_others_checked(function, runtime):
+    def take(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    take.__wrapped__ = function
+    flow = rlmflow.Flow(Replies(block(errors("take('3')", "take(3, by='x')", "take(3, {'any': 'thing'}, by=None)"))),
+                        runtime=runtime)
+    with pytest.warns(UserWarning, match="the tool take: annotations of frame cannot be resolved") as warned:
+        flow.add_tool(rlmflow.tool("takes", proxy=True)(take))
+    assert warned[0].filename == __file__
+    told = flow.run("q").split("\n")
+    assert [line.split(", ")[0] for line in told[:2]] == ["TypeError: take(): at /n: expected an integer",
+                                                          "TypeError: take(): at /by: expected an integer or null"]
+    assert told[2] == repr("3 {'any': 'thing'} None")
+    assert rlmflow.format_tool_line(take).startswith("- `take(n: int, frame: NotHere = None, *, by: Optional[int] = 0)`")
 
 
 def test_what_cannot_be_a_tool_is_refused_when_it_is_made(anywhere):
