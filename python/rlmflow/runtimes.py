@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
 from . import _engine
@@ -85,7 +86,8 @@ class _WorkerRuntime(Runtime):
 class SubprocessRuntime(_WorkerRuntime):
     """Sessions as plain child processes of any Python from 3.8 on. No isolation: agents can do what you can do.
 
-    `python`: the interpreter, "python3" of PATH unless given. `env`: variables that sessions get beside PATH, HOME,
+    `python`: the interpreter, that of this program unless given, so that sessions have its packages; where this
+    program is none, for it embeds Python, "python3" of PATH. `env`: variables that sessions get beside PATH, HOME,
     LANG and TZ. `spare`: workers kept started ahead; each is used once. `exec_timeout`: seconds of a cell."""
 
     def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
@@ -93,7 +95,8 @@ class SubprocessRuntime(_WorkerRuntime):
                  exec_timeout: Optional[float] = None):
         super().__init__(working_directory=working_directory, exec_timeout=exec_timeout)
         checked = Arguments(type(self).__name__)
-        self.python, self.env = checked.text("python", python), checked.env("env", env)
+        self.python = checked.text("python", python) or _this_python()
+        self.env = checked.env("env", env)
         self.spare = checked.whole("spare", spare, 0, what="workers kept started ahead") or 0
 
     def _make(self) -> Any:
@@ -131,6 +134,13 @@ class CommandRuntime(_WorkerRuntime):
 
     def _make(self) -> Any:
         return _engine.Runtime.command(self.argv, self.python, self.workdir, _variables(self.env))
+
+
+def _this_python() -> Optional[str]:
+    """The interpreter that runs this program; None where that is not one, or Python does not know it."""
+    path = sys.executable or ""
+    is_python = os.path.basename(path).lower().startswith(("python", "pypy"))
+    return path if is_python and os.access(path, os.X_OK) else None
 
 
 def _variables(env: Dict[str, str]) -> List[str]:

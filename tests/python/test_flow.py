@@ -1,5 +1,6 @@
 """Flow.run with clients and tools of the user's."""
 import asyncio
+import sys
 import threading
 
 import pytest
@@ -34,6 +35,18 @@ def test_a_client_of_the_user_answers_turn_by_turn(kind, runtime):
     first, second = client.asked
     assert [m["role"] for m in second] == ["system", "user", "assistant", "user"]
     assert "count" in first[1]["content"] and "seen 4" in second[3]["content"]
+
+
+def test_sessions_run_in_the_interpreter_of_the_program_if_it_is_one(monkeypatch):
+    def of_session():
+        client = Replies(block("import sys\ndone(sys.executable)"))
+        return rlmflow.Flow(client, runtime=rlmflow.SubprocessRuntime()).run("q")
+
+    assert of_session() == sys.executable
+    for other in ("", None, "/bin/cat", "/no/such/python3"):
+        monkeypatch.setattr(sys, "executable", other)
+        assert rlmflow.SubprocessRuntime().python is None and "python" in of_session()
+    assert rlmflow.SubprocessRuntime(python="/bin/cat").python == "/bin/cat"
 
 
 def test_inputs_cross_as_what_they_are(runtime, tmp_path):
