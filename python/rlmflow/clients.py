@@ -33,10 +33,10 @@ class LLMClient:
     that takes no `max_tokens` cannot be held to what is left of a `max_budget` or `max_cost`; under these its
     calls are made one at a time, so that no more than one passes the cap.
 
-    Usage is `.usage` of what was returned, else `last_usage` of the client, read after the call in the thread that
-    made it: `input_tokens` and `output_tokens` (and `cached_tokens`, of the input), as attributes or a dict.
-    Without either it is estimated from the bytes, on the high side. A sync client with `last_usage` is asked by
-    one thread at a time unless it says `thread_safe = True`."""
+    Usage is `.usage` of what was returned, else `last_usage` of the client, read after the call in the thread
+    that made it: `input_tokens` and `output_tokens` (and `cached_tokens`, of the input), as attributes or a
+    dict. Without either it is estimated from the bytes, on the high side. A sync client with `last_usage` is
+    asked by one thread at a time unless it says `thread_safe = True`."""
 
     last_usage: Any = None
     thread_safe: bool = False
@@ -57,19 +57,21 @@ class _EngineClient:
 
 
 class OpenAIClient(_EngineClient):
-    """Any server that speaks /chat/completions: OpenAI, llama.cpp, vLLM, Ollama, OpenRouter, ...
+    """Any server that speaks /chat/completions: OpenAI, llama.cpp, vLLM, Ollama, OpenRouter, ... `model`: its
+    name there.
 
     `base_url` (the part before /chat/completions) and `api_key` come from OPENAI_BASE_URL and OPENAI_API_KEY
-    unless given; a local server needs no key. `price`: US dollars for a million tokens (input, cached input, cache
-    write, output); None: the built-in table. Nothing is sent before the first run.
+    unless given; a local server needs no key. `price`: US dollars for a million tokens (input, cached input,
+    cache write, output); None: the built-in table. Nothing is sent before the first run.
 
-    `temperature`, `top_p` and `reasoning_effort` are sent if they are given, and what is in `extra_body` is added to
-    each request's body. `max_tokens` of one reply: what the flow allows (`max_output_tokens`, what is left of a
-    budget) unless that is less. `headers` are sent too. `proxy`: the address of one; None: as HTTPS_PROXY and the like
-    say. `ca_file`: certificates to trust; None: the system's. `stream`: replies come in pieces.
+    `temperature`, `top_p` and `reasoning_effort` are sent if they are given, and what is in `extra_body` is
+    added to each request's body. `max_tokens` of one reply: what the flow allows (`max_output_tokens`, what is
+    left of a budget) unless that is less. `headers` are sent too. `proxy`: the address of one; None: as
+    HTTPS_PROXY and the like say. `ca_file`: certificates to trust; None: the system's. `stream`: replies come
+    in pieces.
 
-    Seconds, 0 without a limit: `connect_timeout`; `first_byte_timeout` until a reply begins; `idle_timeout` between
-    the bytes of one that has begun. `timeout` takes the place of all three."""
+    Seconds, 0 without a limit: `connect_timeout`; `first_byte_timeout` until a reply begins; `idle_timeout`
+    between the bytes of one that has begun. `timeout` takes the place of all three."""
 
     _api, _variables = "openai", ("OPENAI_BASE_URL", "OPENAI_API_KEY")
 
@@ -108,8 +110,8 @@ class OpenAIClient(_EngineClient):
 
 
 class AnthropicClient(OpenAIClient):
-    """The Anthropic API (/v1/messages). Address and key come from ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY unless
-    given; the rest, the `options` too, is as of `OpenAIClient`."""
+    """The Anthropic API (/v1/messages). Address and key come from ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY
+    unless given; the rest, the `options` too, is as of `OpenAIClient`."""
 
     _api, _variables = "anthropic", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY")
 
@@ -118,8 +120,8 @@ class AnthropicClient(OpenAIClient):
 
 
 class ScriptedClient(_EngineClient):
-    """Answers from a file of replies (docs/scripted-model.md), or from such a `text`, of which `path` is then the
-    name: for tests and demonstrations."""
+    """Answers from a file of replies (docs/scripted-model.md), or from such a `text`, of which `path` is then
+    the name: for tests and demonstrations."""
 
     def __init__(self, path: "str | os.PathLike[str]" = "text", *, text: Optional[str] = None):
         checked = Arguments(type(self).__name__)

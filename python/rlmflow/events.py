@@ -15,7 +15,8 @@ __all__ = ["AddChild", "AppendNode", "Event", "GraphCreated", "InsertNode", "Rem
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One change. `node` is the node that it is about, or None."""
+    """One change of the agent `agent_id` in the tree `graph_id`. `node` is the node that it is about, or
+    None."""
 
     type: ClassVar[str] = "event"
 
@@ -87,7 +88,7 @@ class RemoveNode(Event):
 
 @dataclasses.dataclass(frozen=True)
 class AddChild(Event):
-    """A sub-agent was launched: `child`, whose id is `agent_id`."""
+    """A sub-agent was launched by `parent_agent_id`: `child`, whose id is `agent_id`."""
 
     type = "add_child"
 
@@ -97,7 +98,7 @@ class AddChild(Event):
 
 @dataclasses.dataclass(frozen=True)
 class RemoveChild(Event):
-    """The agent `agent_id` was taken out of the tree."""
+    """The agent `agent_id`, a child of `parent_agent_id`, was taken out of the tree."""
 
     type = "remove_child"
 

@@ -40,7 +40,8 @@ _OF_FLOW, _OF_RUN, _OF_FORK = Arguments("Flow"), Arguments("a run"), Arguments("
 
 class RunEnded(Exception):
     """A run ended without an answer. `reason` says why ("max_iters", "budget", "cost", "time", "terminated",
-    "failed", "interrupted", "awaiting_approval"), `graph` holds what was done."""
+    "failed", "interrupted", "awaiting_approval"), `message` more of it, `graph` holds what was done, `path` is
+    that of the journal, if there is one."""
 
     def __init__(self, reason: str, message: str, graph: Optional[Graph], path: Optional[str]):
         super().__init__(f"{reason}: {message}" if message else reason)
@@ -53,20 +54,27 @@ class RunEnded(Exception):
 class Flow:
     """Runs agents: `llm` is their model (a client of this package, or any object with `chat(messages)`).
 
-    Limits hold for a whole tree of agents: `max_depth` of sub-agents, `max_iters` model replies of one agent
-    (`child_max_iters` of a sub-agent), `max_budget` tokens, `max_cost` US dollars, `max_time` seconds (None: not
-    capped), `max_output_length` characters of a cell's output that the model is shown, `max_query_chars` of a
-    sub-agent's query, `exec_timeout` seconds of a cell, `workers` model calls at once.
-    `llm_request_timeout`: seconds of one model call, which fails then and is not tried again (None: what the client
-    itself says).
+    Limits hold for a whole tree of agents: `max_depth` of sub-agents, `max_agents` in a run, `max_iters` model
+    replies of one agent (`child_max_iters` of a sub-agent), `max_budget` tokens, `max_cost` US dollars,
+    `max_time` seconds (None: not capped), `max_messages` that a model is sent (None: not capped; the task and
+    the newest stay), `max_output_tokens` of one reply, `max_output_length` characters of a cell's output that
+    the model is shown (0: all), `max_query_chars` of a sub-agent's query, `exec_timeout` seconds of a cell
+    (None: the runtime's, else 120), `workers` model calls at once (None: 8), `max_live` sessions at work at
+    once.
 
+    No clock runs against an agent while `exec_turn` has its code: `max_time` stands still while every agent
+    that has not ended waits there, for a person perhaps. It goes on while a client, a tool or `Runtime.open` is
+    waited for. `llm_request_timeout`: seconds of one model call, which fails then and is not tried again (None:
+    what the client itself says).
+
+    `tools`: functions that agents may call, as `add_tool` takes them.
     `llm_clients` are more models by name, which agents may ask for; its "default" takes the place of `llm`.
     `runtime`: where agents' code runs. Without one it is `SubprocessRuntime()`, with a warning.
 
     `system_prompt` is a text for all agents, else `prompt_builder` makes it. `use_llm_query` has no effect:
-    agents always have `llm_query`. `watch`: True shows each run's tree of agents as it grows (on a terminal or in a
-    notebook live, else as lines on stderr); a function of (event, graph), or a `StreamConsumer`, is told of each
-    change. One that raises is told nothing more, with a warning.
+    agents always have `llm_query`. `watch`: True shows each run's tree of agents as it grows (on a terminal or
+    in a notebook live, else as lines on stderr); a function of (event, graph), or a `StreamConsumer`, is told
+    of each change. One that raises is told nothing more, with a warning.
 
     An option that no run could have is a TypeError or ValueError that names it."""
 
@@ -101,8 +109,8 @@ class Flow:
             self.add_tool(fn)
 
     def add_tool(self, fn: Any, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by the agents of later runs. ValueError: its name is taken by the engine, or it
-        cannot go into sessions of the runtime (see `tool`)."""
+        """Makes the function `fn` callable by the agents of later runs, as `name` or its own. ValueError: its
+        name is taken by the engine, or it cannot go into sessions of the runtime (see `tool`)."""
         made = Tool(fn, name)
         made.check()
         self.runtime._source_of(made)
@@ -119,9 +127,10 @@ class Flow:
             output_schema: Optional[Schema] = None, journal: Optional[Path] = None, sync: bool = False) -> str:
         """The answer to `query`. See `arun`.
 
-        Hooks, async tools and async clients run on an event loop in this thread; in a thread whose loop is running (a
-        notebook, another async program) that is blocked meanwhile, and they run on a loop of a helper thread. Ctrl-C
-        stops the run where it is, and KeyboardInterrupt is raised; a second one does so at once."""
+        Hooks, async tools and async clients run on an event loop in this thread; in a thread whose loop is
+        running (a notebook, another async program) that is blocked meanwhile, and they run on a loop of a
+        helper thread. Ctrl-C stops the run where it is, and KeyboardInterrupt is raised; a second one does so
+        at once."""
         return _run(self.arun(query, graph=graph, inputs=inputs, output_schema=output_schema,
                               journal=journal, sync=sync))
 
@@ -129,16 +138,18 @@ class Flow:
                    inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Optional[Path] = None,
                    sync: bool = False) -> str:
         """The answer to `query`; JSON text under an `output_schema` (a JSON Schema as a mapping or text, a
-        pydantic model class or TypeAdapter). `inputs` go to the root by name: str, bytes, `os.PathLike` (a file or
-        directory), or anything that JSON can say. `journal` is the path of the run, which must not exist; None: in
-        memory, and with the process the run is gone: nothing can be resumed, replayed or forked, and a session that
-        dies comes back without its variables. Raises `RunEnded` when there is no answer.
+        pydantic model class or TypeAdapter). `inputs` go to the root by name: str, bytes, `os.PathLike` (a file
+        or directory), or anything that JSON can say. `journal` is the path of the run, which must not exist;
+        None: in memory, and with the process the run is gone: nothing can be resumed, replayed or forked, and a
+        session that dies comes back without its variables. `sync`: each step waits until it is on the disk, so
+        that a machine that stops loses none, not only a process that is killed. Raises `RunEnded` when there is
+        no answer.
 
         Cancelled, it stops the run where it is; `resume` goes on with one that has a journal.
 
-        `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on; one
-        whose run has ended is asked `query` next, with its limits and clients, and the agent's variables are there
-        (see `close_repls`)."""
+        `graph`: a new one, `Graph(query=...)`, becomes that of the run; one that a stream has paused goes on;
+        one whose run has ended is asked `query` next, with its limits and clients, and the agent's variables
+        are there (see `close_repls`)."""
         check_graph(graph, optional=True)
         if graph is not None and graph._drive is not None and query is None and graph._has_ended():
             return _answer_of(graph._drive, graph)
@@ -157,8 +168,8 @@ class Flow:
         return _answer_of(drive, root)
 
     def terminate(self, agent_ids: Optional[Iterable[str]] = None) -> None:
-        """Ends agents of the runs that go on, with all below them: those with these ids, or all. They end with the
-        reason "terminated"; from any thread."""
+        """Ends agents of the runs that go on, with all below them: those with these `agent_ids`, or all. They
+        end with the reason "terminated"; from any thread."""
         ids = [None] if agent_ids is None else Arguments("terminate").texts("agent_ids", agent_ids) or []
         for drive in list(self._drives):
             for agent_id in ids:
@@ -166,7 +177,8 @@ class Flow:
                     drive.run.terminate(agent_id)
 
     def close_repls(self, graph_id: Optional[str] = None) -> None:
-        """Ends the sessions that runs which have ended keep for further queries: those of this graph, or all.
+        """Ends the sessions that runs which have ended keep for further queries: those of the graph
+        `graph_id`, or all.
         They also end when no graph of their run is held any more."""
         for drive in list(self._drives):
             if graph_id in (None, drive.graph_id) and drive.run.has_ended():
@@ -179,11 +191,12 @@ class Flow:
 
     async def aresume(self, journal: Path, *, query: str = "", restore: str = "auto", cut: bool = False,
                       sync: bool = False) -> str:
-        """Goes on with the run at `journal` from whatever it holds, under this flow's limits, clients and tools:
-        replies that were paid for are used, answered calls are not made again. `query`: a follow-up for one that
-        has ended. `restore`: "replay" runs the cells of lost sessions again, with the recorded answers to their
-        calls; "fresh" tells the model which variables are gone; "auto" is the one or the other by whether their
-        effects stayed inside. `cut`: where the journal is damaged before its end, goes on from there."""
+        """Goes on with the run at `journal` from whatever it holds, under this flow's limits, clients and
+        tools: replies that were paid for are used, answered calls are not made again. `query`: a follow-up for
+        one that has ended. `restore`: "replay" runs the cells of lost sessions again, with the recorded answers
+        to their calls; "fresh" tells the model which variables are gone; "auto" is the one or the other by
+        whether their effects stayed inside. `cut`: where the journal is damaged before its end, goes on from
+        there. `sync` as in `arun`."""
         mode = _RESTORE[_OF_RUN.choice("restore", restore, _RESTORE)]
         _OF_RUN.string("query", query, False)
         path = _OF_RUN.run("journal", journal)
@@ -195,8 +208,8 @@ class Flow:
         return _run(self.areplay(journal, execute=execute))
 
     async def areplay(self, journal: Path, *, execute: bool = False) -> ReplayReport:
-        """Runs the recorded run again and compares each step; `exec_turn` is passed with `replay=True`. `execute`:
-        cells run again also where their effects may reach outside."""
+        """Runs the run recorded at `journal` again and compares each step; `exec_turn` is passed with
+        `replay=True`. `execute`: cells run again also where their effects may reach outside."""
         path = _OF_RUN.run("journal", journal)
         drive = self._begin(lambda run: run.replay(path, execute))
         try:
@@ -212,13 +225,14 @@ class Flow:
                             inputs: Optional[dict] = None, output_schema: Optional[Schema] = None, journal: Optional[Path] = None,
                             sync: bool = False, until: Until = "done", n: Optional[int] = None
                             ) -> AsyncIterator[Event]:
-        """The changes of the graph as they come: `async for event in flow.run_streaming("...")`.
+        """The changes of the graph as they come: `async for event in flow.run_streaming("...")`. What begins
+        and limits the run, see `arun`.
 
-        `until` says where each agent pauses: "next" after one node, "idle" after its code has run without an error,
-        "error" after one, "supervising" when it waits for sub-agents, a callable of (event, root graph) where it
-        returns true; "done" nowhere. When all agents have come there `n` times (once unless given) the stream ends
-        and the run is held: the same `graph`, given again, goes on, and may have been appended to meanwhile. A
-        stream that is closed early stops its run."""
+        `until` says where each agent pauses: "next" after one node, "idle" after its code has run without an
+        error, "error" after one, "supervising" when it waits for sub-agents, a callable of (event, root graph)
+        where it returns true; "done" nowhere. When all agents have come there `n` times (once unless given) the
+        stream ends and the run is held: the same `graph`, given again, goes on, and may have been appended to
+        meanwhile. A stream that is closed early stops its run."""
         passes = check_until(until, n)
         check_graph(graph, optional=True)
         if graph is not None and query is None and graph._has_ended():
@@ -302,9 +316,9 @@ class Flow:
 
     def fork(self, source: "Union[Path, Graph]", node: str, journal: Path, *, query: str = "") -> str:
         """A new run at `journal`, which must not exist, that is the run `source` (its path, or a graph of a run
-        with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A `query`
-        is asked behind it. Returns the path, with which `resume` goes on. FileNotFoundError: there is no such run;
-        KeyError: no such node; ValueError: there is nothing to do behind it."""
+        with a journal) up to a node: its id, "AGENT:SEQ", "AGENT:turnN", or SEQ or "turnN" of the root. A
+        `query` is asked behind it. Returns the path, with which `resume` goes on. FileNotFoundError: there is
+        no such run; KeyError: no such node; ValueError: there is nothing to do behind it."""
         path = source._journal() if isinstance(source, Graph) else source
         if isinstance(source, Graph) and path is None:
             raise ValueError("the graph's run has no journal; Graph.fork() makes a copy to look at and edit")
@@ -315,8 +329,9 @@ class Flow:
 
     async def merge(self, parent: Graph, child: Graph, *, agent_id: Optional[str] = None,
                     summary: "Union[str, Callable[[Graph], str], None]" = None) -> None:
-        """Takes what came of `child`, a fork of the tree `parent`, back in there, at the agent `agent_id` (None: the
-        one whose graph `parent` is): one node with `summary`, else with the branch's result. See `Graph.merge`."""
+        """Takes what came of `child`, a fork of the tree `parent`, back in there, at the agent `agent_id`
+        (None: the one whose graph `parent` is): one node with `summary`, else with the branch's result. See
+        `Graph.merge`."""
         check_graph(parent, "parent")
         check_graph(child, "child")
         if agent_id is not None:
@@ -328,17 +343,17 @@ class Flow:
     async def exec_turn(self, graph: Graph, code: str, *, replay: bool = False) -> Node:
         """Runs the code of a reply in the agent's session and returns the node that was observed.
 
-        Override it to look at code before it runs: call `await super().exec_turn(graph, code, replay=replay)` with
-        this or other code, or append a node of your own with `append_node` and return it: then nothing runs.
-        It may take as long as it likes; no clock of the run stands against it."""
+        Override it to look at code before it runs: call `await super().exec_turn(graph, code, replay=replay)`
+        with this or other code, or append a node of your own with `append_node` and return it: then nothing
+        runs. It may take as long as it likes; no clock of the run stands against it."""
         turn = graph._drive.turns[graph.agent_id] if graph._drive else None
         if turn is None:
             raise RuntimeError("exec_turn runs in a run, for the agent whose turn it is")
         return await turn.run(code)
 
     def append_node(self, graph: Graph, node: "Node | str") -> Node:
-        """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is for
-        `exec_turn`, for a run that is held, and for a graph at rest."""
+        """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is
+        for `exec_turn`, for a run that is held, and for a graph at rest."""
         check_graph(graph)
         node = as_node(node)
         if not node.id:
@@ -354,14 +369,15 @@ class Flow:
         return list(graph._messages or ())
 
     def build_system_prompt(self, graph: Graph) -> str:
-        """The system prompt of an agent: `system_prompt`, else what `prompt_builder` or the engine makes. Override it,
-        also as `async def`, to make it for each turn anew."""
+        """The system prompt of an agent: `system_prompt`, else what `prompt_builder` or the engine makes.
+        Override it, also as `async def`, to make it for each turn anew."""
         if self.system_prompt is not None:
             return self.system_prompt
         return (self.prompt_builder or DEFAULT_BUILDER).build(self, graph)
 
     def llm_client(self, model: str = "default") -> Any:
-        """The client of a model; it is asked for once in a run. ValueError for a name that is not configured."""
+        """The client of a model; it is asked for once in a run. ValueError for a name that is not
+        configured."""
         clients = {"default": self.llm, **self.llm_clients}
         if model not in clients:
             raise ValueError(f"no model is named {shown(model)}; the models are: {', '.join(sorted(clients))}")
@@ -411,7 +427,8 @@ class Flow:
         return run, clients, tools
 
     def _checked_limits(self) -> Dict[str, int]:
-        """Of the next run, which may be given all that this flow has: what no run could have is raised with its name."""
+        """Of the next run, which may be given all that this flow has: what no run could have is raised with its
+        name."""
         _OF_FLOW.prose("system_prompt", self.system_prompt)
         for name in self.llm_clients:
             _OF_FLOW.text("a name in llm_clients", name, False)

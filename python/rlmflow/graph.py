@@ -33,8 +33,8 @@ def _usage(counts: tuple) -> LLMUsage:
 
 @dataclasses.dataclass(frozen=True)
 class GraphCheckpoint:
-    """A place to come back to with `Graph.revert`: the end of one agent's trajectory. `digest` covers the agent and
-    all of the `position` nodes before it."""
+    """A place to come back to with `Graph.revert`: the end of the trajectory of the agent `agent_id`. `digest`
+    covers the agent and all of the `position` nodes before it."""
 
     agent_id: str
     position: int
@@ -46,13 +46,18 @@ def _told(name: str, doc: str) -> property:
 
 
 class Graph:
-    """One agent; `children` are those that it launched. A look at a run that goes on shows what is there at that
-    moment. `Graph(query=...)` begins a tree for `Flow.run(graph=...)`: when the run has begun it is the run's root,
-    with the run's graph id.
+    """One agent; `children` are those that it launched. A look at a run that goes on shows what is there at
+    that moment. `Graph(query=...)` begins a tree for `Flow.run(graph=...)`: when the run has begun it is the
+    run's root, with the run's graph id.
 
-    A tree that belongs to no run (loaded, built, forked) is at rest and may be edited, from any thread. Edits return
-    the change that they made, as a stream would show it. A graph of a run is changed by its run alone: ValueError;
-    edit a `fork`. A handle of an agent that was taken out raises KeyError."""
+    A tree that belongs to no run (loaded, built, forked) is at rest and may be edited, from any thread. Edits
+    return the change that they made, as a stream would show it. A graph of a run is changed by its run alone:
+    ValueError; edit a `fork`. A handle of an agent that was taken out raises KeyError.
+
+    `inputs` and `output_schema` are those of the run, see `Flow.arun`. What no run begins with may have any
+    `agent_id`, `model` (its name among the flow's) and `graph_id` ("": a new one).
+
+    Methods that take an `agent_id` are about that agent, one in this graph (None: this graph's own)."""
 
     def __init__(self, query: str = "", *, inputs: Optional[dict] = None, output_schema: Optional[Schema] = None,
                  agent_id: str = "root", model: str = "default", graph_id: str = ""):
@@ -133,17 +138,17 @@ class Graph:
         return all(g._look.state()["finished"] for g in self.walk())
 
     def usage(self, *, recursive: bool = True) -> LLMUsage:
-        """What model calls took, of the agent and all below it, or of the agent alone."""
+        """What model calls took, of the agent and, `recursive`, of all below it."""
         state = self._look.state()
         return _usage(state["usage_of_all" if recursive else "usage"])
 
     def tokens(self, *, recursive: bool = True) -> tuple:
-        """(input tokens, output tokens) of `usage`."""
+        """(input tokens, output tokens), see `usage`."""
         usage = self.usage(recursive=recursive)
         return usage.input_tokens, usage.output_tokens
 
     def total_tokens(self, *, recursive: bool = True) -> int:
-        """The sum of `tokens`."""
+        """Input and output, see `usage`."""
         return sum(self.tokens(recursive=recursive))
 
     def walk(self) -> Iterator["Graph"]:
@@ -178,7 +183,8 @@ class Graph:
         return as_html(str(self))
 
     def __reduce__(self) -> tuple:
-        """Copied or pickled, also of a run that goes on, it is of a tree at rest, the whole one, with the same ids."""
+        """Copied or pickled, also of a run that goes on, it is of a tree at rest, the whole one, with the same
+        ids."""
         root = self
         while root.parent_agent_id is not None:
             root = root[root.parent_agent_id]
@@ -224,10 +230,10 @@ class Graph:
 
     def inject(self, node: "Union[Node, str]", *, at: "Union[Node, str, None]" = None, mode: str = "after",
                agent_id: Optional[str] = None, truncate: str = "none") -> "Event":
-        """Puts a node after or before the node `at` (or its id), or in its place (`mode` "replace"); without `at`
-        after the last, before the first. A str becomes a `UserQuery`. After a done_output only a user_query can
-        stand. `truncate`: "descendants" takes out what then follows it, as `rewind` does. KeyError: there is no such
-        node; ValueError: it cannot stand there."""
+        """Puts a node after or before the node `at` (or its id), or in its place (`mode` "replace"); without
+        `at` after the last, before the first. A str becomes a `UserQuery`. After a done_output only a
+        user_query can stand. `truncate`: "descendants" takes out what then follows it, as `rewind` does.
+        KeyError: there is no such node; ValueError: it cannot stand there."""
         where = _WHERE[_OF_GRAPH.choice("mode", mode, _WHERE)]
         _OF_GRAPH.choice("truncate", truncate, ("none", "descendants"))
         if isinstance(at, Node):
@@ -253,22 +259,22 @@ class Graph:
 
     def replace(self, at: "Union[Node, str]", node: "Union[Node, str]", *, agent_id: Optional[str] = None,
                 truncate: str = "none") -> "Event":
-        """Puts a node in the place of another."""
+        """Puts a node in the place of the one `at`; `truncate`, see `inject`."""
         return self.inject(node, at=at, mode="replace", agent_id=agent_id, truncate=truncate)
 
     def remove_node(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
-        """Takes one node out; children that it launched stay."""
+        """Takes the node `node_id` out; children that it launched stay."""
         return self._made(self._target(agent_id).remove_node(_OF_GRAPH.text("node_id", node_id, False)))
 
     def remove_child(self, child_id: str) -> "Event":
-        """Takes an agent with all below it out of the tree."""
+        """Takes the agent `child_id` with all below it out of the tree."""
         if child_id not in self or child_id == self.agent_id:
             raise KeyError(child_id)
         return self._made(self._target(child_id).remove())
 
     def rewind(self, node_id: str, *, agent_id: Optional[str] = None) -> "Event":
-        """Takes out that node and all that follows it, with the children that were launched there. Agents above go
-        back to where they waited for this one. ValueError: it is the first, which stays."""
+        """Takes out the node `node_id` and all that follows it, with the children that were launched there.
+        Agents above go back to where they waited for this one. ValueError: it is the first, which stays."""
         look = self._target(agent_id)
         return self._made(look.rewind(_before(look, node_id)))
 
@@ -277,7 +283,8 @@ class Graph:
         return GraphCheckpoint(agent_id or self.agent_id, *self._target(agent_id).checkpoint())
 
     def revert(self, checkpoint: GraphCheckpoint) -> "Optional[Event]":
-        """Rewinds to the checkpoint; None: the agent is there. ValueError: nodes before it are gone or changed."""
+        """Rewinds to the checkpoint; None: the agent is there. ValueError: nodes before it are gone or
+        changed."""
         if not isinstance(checkpoint, GraphCheckpoint):
             raise _OF_GRAPH.wrong("checkpoint", checkpoint, "it must be one that checkpoint() returned", TypeError)
         position = _OF_GRAPH.whole("position of the checkpoint", checkpoint.position, 0, MOST_INT64)
@@ -286,8 +293,8 @@ class Graph:
         return self._made(lines) if lines else None
 
     def merge(self, branch: "Graph", *, summary: "Union[str, Callable[[Graph], str], None]" = None) -> "Event":
-        """Takes what came of a branch, a fork of this tree, back in: appends one node with `summary` (a text, or
-        what it returns of the branch), else with the branch's result. Only this text comes over."""
+        """Takes what came of a branch, a fork of this tree, back in: appends one node with `summary` (a text,
+        or what it returns of the branch), else with the branch's result. Only this text comes over."""
         check_graph(branch, "branch")
         text = _OF_GRAPH.string("summary", summary(branch) if callable(summary) else summary)
         return self._made(self._look.merge(branch._look, text or ""))
@@ -299,8 +306,8 @@ class Graph:
 
     def fork(self, *, from_node_id: Optional[str] = None, agent_id: Optional[str] = None,
              keep_anchor: bool = False) -> "Graph":
-        """A copy of the whole tree, at rest, with a graph id of its own; cut before the node, or after it with
-        `keep_anchor`. Also of a run that goes on."""
+        """A copy of the whole tree, at rest, with a graph id of its own; cut before the node `from_node_id`, or
+        after it with `keep_anchor`. Also of a run that goes on."""
         look = self._target(agent_id)
         _OF_GRAPH.text("from_node_id", from_node_id)
         if from_node_id is not None and not keep_anchor:
@@ -310,8 +317,8 @@ class Graph:
     # As data.
 
     def to_dict(self) -> dict:
-        """The tree as JSON can say it, children nested; `from_dict` makes it again. Inputs of 64 KiB or more stand
-        in a run's blobs, and are named only."""
+        """The tree as JSON can say it, children nested; `from_dict` makes it again. Inputs of 64 KiB or more
+        stand in a run's blobs, and are named only."""
         d = json.loads(self._look.line())
         d.pop("type")
         return {"parent_agent_id": None, "output_schema": None, **d, "nodes": [n.to_dict() for n in self.nodes],
@@ -319,12 +326,13 @@ class Graph:
 
     @classmethod
     def from_dict(cls, d: dict) -> "Graph":
-        """A tree at rest. Members that are missing are empty. ValueError: it describes none."""
+        """The tree at rest that `d` describes, as `to_dict` does. Members that are missing are empty.
+        ValueError: it describes none."""
         return cls._of(_engine.build(lines_of_tree(d)))
 
     def save(self, path: Path, *, metadata: Optional[dict] = None) -> pathlib.Path:
-        """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/. `metadata`, as
-        JSON can say it, goes to the end of graph.json's own."""
+        """Writes the whole tree as a directory at `path`, which must not exist: graph.json and agents/.
+        `metadata`, as JSON can say it, goes to the end of graph.json's own."""
         import pathlib
 
         directory = _OF_GRAPH.path("path", path, False)
@@ -345,8 +353,8 @@ class Graph:
 
     @classmethod
     def load(cls, path: Path) -> "Graph":
-        """The graph of a run, or of a directory that `save` has written, at rest. Of a damaged run what can be read
-        is there, with a warning. FileNotFoundError, ValueError: there is none."""
+        """The graph of the run at `path`, or of a directory there that `save` has written, at rest. Of a
+        damaged run what can be read is there, with a warning. FileNotFoundError, ValueError: there is none."""
         look, note = _engine.load(_OF_GRAPH.run("path", path))
         _warn(note)
         return cls._of(look)

@@ -34,7 +34,8 @@ class _Isolated(Runtime):
 class SandboxRuntime(_Isolated):
     """Sessions in a sandbox of Linux: no daemon, no root, no network. This version cannot open them yet.
 
-    `python`: the interpreter, "python3" of PATH unless given. `mounts`: paths of this machine to absolute
+    `python`: the interpreter, "python3" of PATH unless given. `working_directory`: of the sessions.
+    `env`: variables that they get beside PATH, HOME, LANG and TZ. `mounts`: paths of this machine to absolute
     paths in the session, writable unless they end in ":ro". `network`: whether there is one. `memory` and
     `disk`: at most, as "512m" or bytes; `pids`: processes and threads at once. `exec_timeout`: seconds of a
     cell."""
@@ -98,9 +99,10 @@ class DockerRuntime(_Isolated):
 class ModalRuntime(_Isolated):
     """A remote container of Modal per session. This version cannot open them yet.
 
-    `app_name`: the app, made when there is none. `image`: an image of the modal package; None: one with
+    `app_name`: the app, made when there is none. `remote_workdir`: the working directory there.
+    `image`: an image of the modal package; None: one with
     Python alone. `timeout`: seconds that a container lives at most. `repl_timeout`: seconds in which a
-    session must be open. `container_kwargs` go to modal as they are."""
+    session must be open; `exec_timeout`: seconds of a cell. `container_kwargs` go to modal as they are."""
 
     def __init__(self, app_name: str = "rlmflow", *, remote_workdir: str = "/workspace", image: Any = None,
                  timeout: float = 3600, repl_timeout: float = 30, exec_timeout: Optional[float] = None,
@@ -117,9 +119,9 @@ class ModalRuntime(_Isolated):
 class E2BRuntime(_Isolated):
     """A remote sandbox of E2B per session. This version cannot open them yet.
 
-    `template`: of the sandbox, None: theirs. `timeout`: seconds that it lives at most. `envs`: variables.
-    `repl_timeout`: seconds in which a session must be open. `setup_commands` are run first. `sandbox_kwargs`
-    go to E2B as they are."""
+    `template`: of the sandbox, None: theirs. `remote_workdir`: the working directory there. `timeout`: seconds
+    that it lives at most. `envs`: variables. `repl_timeout`: seconds in which a session must be open,
+    `exec_timeout`: of a cell. `setup_commands` are run first. `sandbox_kwargs` go to E2B as they are."""
 
     def __init__(self, *, template: Optional[str] = None, timeout: float = 300,
                  envs: Optional[Dict[str, str]] = None, remote_workdir: str = "/workspace",
@@ -139,9 +141,10 @@ class E2BRuntime(_Isolated):
 class DaytonaRuntime(_Isolated):
     """A remote sandbox of Daytona per session. This version cannot open them yet.
 
-    `create_params`: of the daytona package, None: theirs. `create_timeout`: seconds to make a sandbox. `env`:
-    variables. `repl_timeout`: seconds in which a session must be open. `setup_commands` are run first.
-    `daytona`: a client of the daytona package; None: one is made."""
+    `create_params`: of the daytona package, None: theirs. `remote_workdir`: the working directory there.
+    `create_timeout`: seconds to make a sandbox. `env`: variables. `repl_timeout`: seconds in which a session
+    must be open, `exec_timeout`: of a cell. `setup_commands` are run first. `daytona`: a client of the daytona
+    package; None: one is made."""
 
     def __init__(self, *, create_params: Any = None, create_timeout: float = 60,
                  env: Optional[Dict[str, str]] = None, remote_workdir: str = "/workspace",

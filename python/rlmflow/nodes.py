@@ -17,8 +17,10 @@ __all__ = ["ActionNode", "DoneOutput", "ErrorOutput", "ExecAction", "ExecOutput"
 
 @dataclasses.dataclass(frozen=True)
 class LLMUsage:
-    """Tokens of model calls, failed and repeated ones included. `cost` is in US dollars, 0.0 where a price is
-    unknown; `estimated` counts the calls whose usage is the engine's bound, not the provider's word."""
+    """Tokens of model calls, failed and repeated ones included: `input_tokens`, of which `cached_tokens` were
+    read from the provider's cache, and `output_tokens`, in so many `calls`. `cost` is in US dollars, 0.0 where
+    a price is unknown; `estimated` counts the calls whose usage is the engine's bound, not the provider's
+    word."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -37,7 +39,7 @@ class LLMUsage:
 class Node:
     """One entry. `id`, `agent_id`, `seq` (its position, from 0) and `time_us` (microseconds since 1970) are
     filled in when it is appended to a graph. `call_id` is the number of the model call or of the launch that it
-    is about, 0: none."""
+    is about, 0: none. `metadata` is for what a program wants to keep with it, as JSON can say it."""
 
     type: ClassVar[str] = "node"
     terminal: ClassVar[bool] = False
@@ -86,7 +88,7 @@ class LLMOutput(ObservationNode):
 
 @dataclasses.dataclass
 class ExecAction(ActionNode):
-    """Code as it is run."""
+    """The `code` as it is run."""
 
     type = "exec_action"
 
@@ -104,7 +106,7 @@ class ExecOutput(ObservationNode):
 
 @dataclasses.dataclass
 class SupervisingOutput(ObservationNode):
-    """A cell waits for sub-agents."""
+    """A cell waits for the sub-agents whose ids are in `waiting_on`; `output` is what it has printed."""
 
     type = "supervising_output"
 
@@ -114,7 +116,7 @@ class SupervisingOutput(ObservationNode):
 
 @dataclasses.dataclass
 class ResumeAction(ActionNode):
-    """A cell goes on, for its sub-agents have ended."""
+    """A cell goes on, for its sub-agents, `resumed_from`, have ended."""
 
     type = "resume_action"
 
@@ -123,7 +125,8 @@ class ResumeAction(ActionNode):
 
 @dataclasses.dataclass
 class ErrorOutput(ObservationNode):
-    """A cell failed. `error` is its kind: "exec", "no_code", "exec_timeout", "rejected", ..."""
+    """A cell failed. `error` is its kind: "exec", "no_code", "exec_timeout", "rejected", ...; `output` what it
+    had printed."""
 
     type = "error_output"
 
@@ -134,7 +137,8 @@ class ErrorOutput(ObservationNode):
 @dataclasses.dataclass
 class DoneOutput(ObservationNode):
     """The agent has ended. `reason` is "answered" if `result` is its answer, else "max_iters", "budget",
-    "cost", "time", "terminated" or "failed", and `content` says what happened."""
+    "cost", "time", "terminated" or "failed", and `content` says what happened; `output` is what the last cell
+    printed."""
 
     type = "done_output"
     terminal = True
@@ -156,13 +160,13 @@ def usage_from_dict(usage: dict) -> LLMUsage:
 
 
 def code_block(reply: str) -> str:
-    """The code in a model's reply that an agent would run: its first block of Python that is not blank, or all of a
-    reply that is code alone. "" where there is none. What is marked as reasoning is passed over."""
+    """The code in a model's reply that an agent would run: its first block of Python that is not blank, or all
+    of a reply that is code alone. "" where there is none. What is marked as reasoning is passed over."""
     return _engine.reply_code(Arguments("code_block").string("reply", reply, False))
 
 
 def node_from_dict(d: dict) -> Node:
-    """The node that a dict describes; members that its class does not have are left out. A `type` that is
+    """The node that the dict `d` describes; members that its class does not have are left out. A `type` that is
     not known becomes a bare `Node`."""
     if not isinstance(d, Mapping):
         raise TypeError(f"a node is described by a dict, not by {kind_of(d)}")

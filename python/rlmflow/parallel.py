@@ -29,9 +29,9 @@ def _graphs(runs: "tuple[Union[str, Graph], ...]") -> List[Graph]:
 
 async def parallel_stream(flow: "Flow", *runs: Union[str, Graph], until: Until = "done",
                           n: Optional[int] = None) -> AsyncIterator[Event]:
-    """The events of several runs, each as it comes: `graph_id` says whose it is. A run is a query, or a graph as
-    `Flow.run_streaming` takes it; `until` and `n` are its too, for each. Closed early, or when one of the streams
-    raises, it stops all runs that go on."""
+    """The events of several runs of `flow`, each as it comes: `graph_id` says whose it is. A run is a query, or
+    a graph as `Flow.run_streaming` takes it; `until` and `n` are its too, for each. Closed early, or when one
+    of the streams raises, it stops all runs that go on."""
     import asyncio
 
     check_until(until, n)
@@ -74,8 +74,9 @@ async def parallel_stream(flow: "Flow", *runs: Union[str, Graph], until: Until =
 
 async def parallel_run(flow: "Flow", *runs: Union[str, Graph], until: Until = "done",
                        n: Optional[int] = None) -> List[Graph]:
-    """The graphs of several runs, in the order in which they were given, when all have ended or come to the boundary
-    `until`. One that ended without an answer says why in its `reason`; the others go on. Cancelled, it stops all."""
+    """The graphs of several runs of `flow`, in the order in which they were given, when all have ended or come
+    to the boundary `until` for the `n`th time. One that ended without an answer says why in its `reason`; the
+    others go on. Cancelled, it stops all."""
     graphs = _graphs(runs)
     if until in ("done", "finished") and n is None:
         await _all_answers(flow, graphs)

@@ -17,7 +17,8 @@ Body = Union[str, Callable[[Any, Any], str]]
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a prompt: under a heading of that `level` (1: "#") if it has a `title`."""
+    """The part `name` of a prompt, under a heading of that `level` (1: "#") if it has a `title`. `body` is a text,
+    or a function of (flow, graph) that returns one."""
 
     name: str
     body: Body = ""
@@ -32,7 +33,8 @@ class Section:
             raise checked.wrong("level", self.level, "headings have levels 1 to 6")
 
     def render(self, flow: Any, graph: Any) -> str:
-        """Its text with its heading; "" if it has none. TypeError: `body` returned no str."""
+        """Its text for an agent of `flow` whose graph is `graph`, with its heading; "" if it has none.
+        TypeError: `body` returned no str."""
         text = self.body(flow, graph) if callable(self.body) else self.body
         if not isinstance(text, str):
             raise TypeError(f"the body of section {self.name!r} is {kind_of(text)}; it must be a str")
@@ -41,8 +43,8 @@ class Section:
 
 
 class PromptBuilder:
-    """Sections in order, from which a system prompt is built: `Flow(prompt_builder=...)`. A builder never changes;
-    each method returns another one. `DEFAULT_BUILDER` is the engine's own prompt, to begin from:
+    """`sections` in order, from which a system prompt is built: `Flow(prompt_builder=...)`. A builder never
+    changes; each method returns another one. `DEFAULT_BUILDER` is the engine's own prompt, to begin from:
 
         builder = DEFAULT_BUILDER.section("house", "Amounts are in euros.", title="House rules", before="examples")
     """
@@ -66,8 +68,8 @@ class PromptBuilder:
 
     def section(self, name: str, body: Body = "", *, title: Optional[str] = None, level: int = 2,
                 before: Optional[str] = None, after: Optional[str] = None) -> "PromptBuilder":
-        """With this section: before or after the one named, else in the place of its namesake, else last.
-        KeyError if the one named is not there."""
+        """With the section `name`, as `Section` has it: before or after the one named, else in the place of its
+        namesake, else last. KeyError if the one named is not there."""
         if before is not None and after is not None:
             raise ValueError("a section stands before one section or after one, not both")
         made, anchor = Section(name, body, title, level), after if before is None else before
@@ -80,19 +82,19 @@ class PromptBuilder:
         return PromptBuilder((*rest.sections[:i], made, *rest.sections[i:]))
 
     def update(self, name: str, body: Body) -> "PromptBuilder":
-        """With another body of a section. KeyError if it is not there."""
+        """With another `body` of the section `name`. KeyError if it is not there."""
         i = self._index(name)
         made = dataclasses.replace(self.sections[i], body=body)
         return PromptBuilder((*self.sections[:i], made, *self.sections[i + 1:]))
 
     def remove(self, name: str) -> "PromptBuilder":
-        """Without a section. KeyError if it is not there."""
+        """Without the section `name`. KeyError if it is not there."""
         i = self._index(name)
         return PromptBuilder((*self.sections[:i], *self.sections[i + 1:]))
 
     def build(self, flow: Any = None, graph: Any = None, **overrides: Body) -> str:
-        """The prompt: the sections that have text, with a blank line between. `overrides` are bodies by name, for
-        this time."""
+        """The prompt of an agent of `flow` whose graph is `graph`: the sections that have text, with a blank
+        line between. `overrides` are bodies by name, for this time."""
         builder = self
         for name, body in overrides.items():
             builder = builder.update(name, body)

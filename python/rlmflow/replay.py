@@ -9,10 +9,12 @@ __all__ = ["ReplayReport"]
 
 @dataclasses.dataclass(frozen=True)
 class ReplayReport:
-    """`same` is true when every step was as recorded. Otherwise `diverged` says that the run went another way, at
-    `agent_id`, `turn` and `cell` (0: between cells): `what` differs, as `recorded` and as `replayed`; or
+    """`same` is true when every step was as recorded. Otherwise `diverged` says that the run went another way,
+    at `agent_id`, `turn` and `cell` (0: between cells): `what` differs, as `recorded` and as `replayed`; or
     `outputs_differ` cells printed something else, the first of them `first_output_cell` of
-    `first_output_agent_id`. `reason`: how the recorded run ended, "diverged" or "end of the recording"."""
+    `first_output_agent_id`. `reason`: how the recorded run ended, "diverged" or "end of the recording". It went
+    through so many `nodes`, `calls` and cells: `cells_run`, and `cells_not_run` whose effects may reach
+    outside."""
 
     reason: str
     nodes: int

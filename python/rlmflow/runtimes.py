@@ -14,7 +14,8 @@ __all__ = ["CommandRuntime", "Runtime", "SubprocessRuntime"]
 
 class Runtime:
     """Opens sessions somewhere. Tools registered here are seen by every agent of the flows that use it.
-    `in_process`: its sessions are threads of this process."""
+    `working_directory`: of the sessions (None: that of this process). `exec_timeout`: seconds of a cell (None:
+    120). `in_process`: its sessions are threads of this process."""
 
     in_process = False
 
@@ -28,23 +29,23 @@ class Runtime:
         self.tools: Dict[str, Tool] = {}
 
     def register_tool(self, fn: Callable, *, name: Optional[str] = None) -> None:
-        """Makes a function callable by agents. ValueError: its name is taken by the engine, or it cannot go into
-        sessions (see `tool`)."""
+        """Makes the function `fn` callable by agents, as `name` or its own. ValueError: its name is taken by
+        the engine, or it cannot go into sessions (see `tool`)."""
         made = Tool(fn, name)
         made.check()
         self._source_of(made)
         self.tools[made.metadata.name] = made
 
     def register_tools(self, fns: Iterable[Callable]) -> None:
-        """The same for each. `FILE_TOOLS`, which sessions have anyway, may be among them."""
+        """The same for each of `fns`. `FILE_TOOLS`, which sessions have anyway, may be among them."""
         for fn in Arguments("register_tools").listed("fns", fns, "functions"):
             self.register_tool(fn)
 
     def open(self, graph: Any) -> Any:
         """Opens the session of an agent: a backend (sessions.py) to be awaited, or used at once.
 
-        Override it, also as `async def`, to return what gates this backend's `start` and `resume`, or runs cells in
-        a way of its own. `graph` is the agent's. An override that raises fails the agent."""
+        Override it, also as `async def`, to return what gates this backend's `start` and `resume`, or runs
+        cells in a way of its own. `graph` is the agent's. An override that raises fails the agent."""
         from ._backends import open_inner
 
         return open_inner(self, graph)
@@ -87,8 +88,9 @@ class SubprocessRuntime(_WorkerRuntime):
     """Sessions as plain child processes of any Python from 3.8 on. No isolation: agents can do what you can do.
 
     `python`: the interpreter, that of this program unless given, so that sessions have its packages; where this
-    program is none, for it embeds Python, "python3" of PATH. `env`: variables that sessions get beside PATH, HOME,
-    LANG and TZ. `spare`: workers kept started ahead; each is used once. `exec_timeout`: seconds of a cell."""
+    program is none, for it embeds Python, "python3" of PATH. `env`: variables that sessions get beside PATH,
+    HOME, LANG and TZ. `spare`: workers kept started ahead; each is used once. `exec_timeout`: seconds of a
+    cell."""
 
     def __init__(self, *, working_directory: "Optional[str | os.PathLike[str]]" = None,
                  python: Optional[str] = None, env: Optional[Dict[str, str]] = None, spare: int = 0,
@@ -109,15 +111,15 @@ class CommandRuntime(_WorkerRuntime):
         CommandRuntime(["kubectl", "exec", "-i", "POD", "--"])
         CommandRuntime(["ssh", "-T", "HOST", "{worker}"])
 
-    The words that start the worker are put behind `argv`. A command that wants a line of shell has "{worker}" in one
-    of its arguments: there the line stands. The far side needs a Python of 3.8 or newer, `python`, and nothing of
-    ours. What isolates the agent is the command's business; one that starts its Python here, as `unshare`, lets it
-    do what you can do there.
+    The words that start the worker are put behind `argv`. A command that wants a line of shell has "{worker}"
+    in one of its arguments: there the line stands. The far side needs a Python of 3.8 or newer, `python`, and
+    nothing of ours. What isolates the agent is the command's business; one that starts its Python here, as
+    `unshare`, lets it do what you can do there.
 
-    `env`: variables of the command, beside PATH, HOME, LANG and TZ: an ssh with an agent wants SSH_AUTH_SOCK. Where
-    the command leads into another machine they stay here. `workdir`: directory on the far side. `exec_timeout`:
-    seconds of a cell. A command that is not there, that ends, or that says something before the worker does (a
-    banner, a question for a password) ends the session, and the agent is told what was said."""
+    `env`: variables of the command, beside PATH, HOME, LANG and TZ: an ssh with an agent wants SSH_AUTH_SOCK.
+    Where the command leads into another machine they stay here. `workdir`: directory on the far side.
+    `exec_timeout`: seconds of a cell. A command that is not there, that ends, or that says something before the
+    worker does (a banner, a question for a password) ends the session, and the agent is told what was said."""
 
     def __init__(self, argv: Iterable[str], *, python: Optional[str] = None, env: Optional[Dict[str, str]] = None,
                  workdir: Optional[str] = None, exec_timeout: Optional[float] = None):

@@ -16,7 +16,7 @@ Schema = Any
 
 
 class StructuredOutputError(ValueError):
-    """A text is not what its schema asks for. `cause` says why; it is `__cause__` too."""
+    """A text, `content`, is not what its `schema` asks for. `cause` says why; it is `__cause__` too."""
 
     def __init__(self, content: str, schema: Schema, cause: Exception):
         super().__init__(f"Validation error: {cause}\nExpected JSON Schema: {json.dumps(json_schema_for(schema))}")
@@ -27,15 +27,15 @@ class StructuredOutputError(ValueError):
 
 
 def _method(schema: Any, name: str) -> Any:
-    """A method of a pydantic model class or TypeAdapter, which are known by what they have: pydantic is imported
-    by whoever uses it."""
+    """A method of a pydantic model class or TypeAdapter, which are known by what they have: pydantic is
+    imported by whoever uses it."""
     found = getattr(schema, name, None)
     return found if callable(found) else None
 
 
 def json_schema_for(schema: Schema) -> dict:
-    """The JSON Schema that a schema stands for, as a dict. TypeError for what is no schema; ValueError, with the
-    place, for one that the engine does not know how to check (docs/json-schema.md)."""
+    """The JSON Schema that a schema stands for, as a dict. TypeError for what is no schema; ValueError, with
+    the place, for one that the engine does not know how to check (docs/json-schema.md)."""
     make = _method(schema, "model_json_schema") or _method(schema, "json_schema")
     if isinstance(schema, str):
         made = _read(schema)
@@ -67,8 +67,8 @@ class StructuredOutputParser:
         return json.dumps(json_schema_for(schema), indent=2)
 
     def __call__(self, content: str, schema: Schema) -> Any:
-        """The value that the text says: an instance of the model under a pydantic schema, else plain data. Raises
-        `StructuredOutputError`."""
+        """The value that the text says: an instance of the model under a pydantic schema, else plain data.
+        Raises `StructuredOutputError`."""
         Arguments("StructuredOutputParser").string("content", content, False)
         validate = _method(schema, "model_validate_json") or _method(schema, "validate_json")
         made = json.dumps(json_schema_for(schema))

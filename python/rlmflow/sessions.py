@@ -49,7 +49,7 @@ __all__ = ["Backend", "CallError", "CallResult", "Finished", "HostCall", "Sessio
 
 class SessionDied(RuntimeError):
     """The session has ended by itself: its worker was killed, a limit ended it. `reason` is "exit", "signal",
-    "exec_timeout", "cpu_time", "memory", ...; `output` what the cell had printed."""
+    "exec_timeout", "cpu_time", "memory", ...; `message` says more, `output` is what the cell had printed."""
 
     def __init__(self, reason: str, message: str, output: str = ""):
         super().__init__(message)
@@ -84,8 +84,8 @@ def _decoded(raw: Any, read: Callable[[str], Any]) -> Any:
 
 
 class HostCall:
-    """What agent code asks the host for: `done`, `launch_subagents`, `llm_query`, a proxied tool. `id` is a positive
-    int; ids ascend in a session."""
+    """What agent code asks the host for: `done`, `launch_subagents`, `llm_query`, a proxied tool: its `name`,
+    with `args` and `kwargs` as they were passed. `id` is a positive int; ids ascend in a session."""
 
     __slots__ = ("id", "name", "_args", "_kwargs", "_raw", "_read")
 
@@ -129,7 +129,7 @@ class HostCall:
 
 
 class CallResult:
-    """The answer to a host call: a value, or an error (a `CallError`, an exception or a text)."""
+    """The answer to the host call `id`: a value, or an error (a `CallError`, an exception or a text)."""
 
     __slots__ = ("id", "error", "_value", "_raw", "_read")
 
@@ -169,8 +169,8 @@ class CallResult:
 
 
 class Finished:
-    """The end of a cell: what it printed, its error as the model is shown it (None: it ended well), and the answer
-    that the host accepted in it."""
+    """The end of a cell: what it printed (`output`), its error as the model is shown it (None: it ended well),
+    and the answer that the host accepted in it."""
 
     __slots__ = ("output", "error", "answer", "_raw")
 
@@ -226,7 +226,7 @@ class Backend:
     `async def`. It is asked one thing at a time."""
 
     def start(self, code: str) -> Any:
-        """Runs a cell: `Finished`, or `Suspended` while host calls are unanswered."""
+        """Runs `code` as a cell: `Finished`, or `Suspended` while host calls are unanswered."""
         raise NotImplementedError
 
     def resume(self, results: List[CallResult]) -> Any:

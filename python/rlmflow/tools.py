@@ -24,8 +24,9 @@ BUILT_IN: List[Any] = []  # the functions that every session has
 
 @dataclasses.dataclass(frozen=True)
 class ToolMetadata:
-    """What `@tool` says of a function. Times are in seconds; a limit of 0 is the engine's: 600 s a call, 64 MiB a
-    result, any number of calls."""
+    """What `@tool` says of a function: `name`, `description`, `is_async`, `proxy`, `idempotent`, and the limits
+    `max_calls`, `timeout` and `max_result_bytes`, see `tool`. Times are in seconds; a limit of 0 is the
+    engine's: 600 s a call, 64 MiB a result, any number of calls."""
 
     name: str
     description: str
@@ -55,26 +56,28 @@ def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] 
          max_result_bytes: int = 0) -> Callable:
     """Marks a function as a tool, and returns it.
 
-    `description` is for the model; without one it is the first paragraph of the docstring. `name` is the function's
-    own, less a leading `tool_`, unless given. Agents await a tool that is async.
+    `description` is for the model; without one it is the first paragraph of the docstring. `name` is the
+    function's own, less a leading `tool_`, unless given. Agents await a tool that is async, which is seen from
+    the function unless `is_async` says it.
 
-    With `proxy=True` the function runs on the host whenever an agent calls it, from every runtime: a sync one on a
-    thread of the pool, an async one on the caller's event loop. What an agent passes is bound to its signature and
-    checked against those annotations that are None, bool, int, float, str, bytes, list, tuple, set, frozenset, dict
-    (also of such types), Literal, Optional or Union of them: what does not fit is a TypeError in the agent's code, and
-    the function is not called; an annotation that cannot be resolved is not checked, with a warning when it is
-    registered. It returns such values, dataclasses or pydantic models, which become dicts; what it
-    raises is a HostCallError in the agent's code, with its type and message, in which paths of this machine are cut
-    to their last part. `max_calls` of a run, `timeout` seconds of a call and `max_result_bytes` of a result as JSON
-    limit it. `idempotent=True` says that a call which a crash interrupted may be made again.
+    With `proxy=True` the function runs on the host whenever an agent calls it, from every runtime: a sync one
+    on a thread of the pool, an async one on the caller's event loop. What an agent passes is bound to its
+    signature and checked against those annotations that are None, bool, int, float, str, bytes, list, tuple,
+    set, frozenset, dict (also of such types), Literal, Optional or Union of them: what does not fit is a
+    TypeError in the agent's code, and the function is not called; an annotation that cannot be resolved is not
+    checked, with a warning when it is registered. It returns such values, dataclasses or pydantic models, which
+    become dicts; what it raises is a HostCallError in the agent's code, with its type and message, in which
+    paths of this machine are cut to their last part. `max_calls` of a run, `timeout` seconds of a call and
+    `max_result_bytes` of a result as JSON limit it. `idempotent=True` says that a call which a crash
+    interrupted may be made again.
 
-    Otherwise the function goes into the session: `LocalRuntime` hands it over as it is, any other runtime as source
-    text, with the constants, functions, installed modules and defaults that it uses, as they are when it is registered.
-    Registering is a ValueError that lists all that cannot go along: objects, classes of the program's own, methods,
-    what is written in C.
+    Otherwise the function goes into the session: `LocalRuntime` hands it over as it is, any other runtime as
+    source text, with the constants, functions, installed modules and defaults that it uses, as they are when it
+    is registered. Registering is a ValueError that lists all that cannot go along: objects, classes of the
+    program's own, methods, what is written in C.
 
-    A parameter `working_directory` is not the agent's: it is the working directory of the sessions, on the host as
-    the runtime was told it."""
+    A parameter `working_directory` is not the agent's: it is the working directory of the sessions, on the host
+    as the runtime was told it."""
     if not callable(description):
         Arguments("tool").string("description", description)
     if not proxy and (max_calls or timeout or max_result_bytes):

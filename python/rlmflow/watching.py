@@ -38,14 +38,14 @@ class StreamConsumer:
     """Hears of a run's changes, in their order, on the loop that drives it."""
 
     def handle(self, event: Event, graph: Graph) -> None:
-        """A change of the tree whose root is `graph`."""
+        """The change `event` of the tree whose root is `graph`."""
 
     def close(self) -> None:
         """Nothing more comes from this run."""
 
 
 class ConsumerGroup(StreamConsumer):
-    """Hands on to several, and closes them in reverse."""
+    """Hands on to several `consumers`, and closes them in reverse."""
 
     def __init__(self, consumers: Iterable[StreamConsumer] = ()):
         self.consumers = Arguments("ConsumerGroup").listed("consumers", consumers, "consumers")
@@ -156,8 +156,8 @@ def _tree_of(graph: Graph, width: int, height: int, color: bool) -> str:
 
 
 def _line_of(event: Event, graph: Graph) -> Optional[str]:
-    """None of what says nothing new: the code of an action stands in the reply before it, the task of a sub-agent in
-    the line of its start."""
+    """None of what says nothing new: the code of an action stands in the reply before it, the task of a
+    sub-agent in the line of its start."""
     is_child, seq = isinstance(event, AddChild), event.node.seq if event.node else 0
     if not is_child and (not isinstance(event, AppendNode) or event.node_type == "exec_action"
                          or (event.node_type == "user_query" and "." in event.agent_id and seq == 0)):
@@ -186,7 +186,8 @@ def check_watch(watch: Any) -> None:
 
 
 class Watcher:
-    """Hands the events of a drive to whoever watches it. One that raises is not asked again: watching ends no run."""
+    """Hands the events of a drive to whoever watches it. One that raises is not asked again: watching ends no
+    run."""
 
     def __init__(self, watch: Any, drive: "Drive"):
         self.drive = drive
