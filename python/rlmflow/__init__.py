@@ -23,16 +23,16 @@ from .sessions import *  # noqa: F401,F403
 from .tools import *  # noqa: F401,F403
 from .watching import *  # noqa: F401,F403
 
-if _typing.TYPE_CHECKING:
-    from ._file_tools import FILE_TOOLS  # noqa: F401
-
 __version__ = _engine.version()
 _atexit.register(_engine.stop)
 
+if _typing.TYPE_CHECKING:
+    from ._file_tools import FILE_TOOLS as FILE_TOOLS
+else:  # type checkers are to know which names there are
 
-def __getattr__(name: str) -> _typing.Any:
-    if name == "FILE_TOOLS":  # importing the worker takes longer than all else
-        from ._file_tools import FILE_TOOLS
+    def __getattr__(name: str) -> _typing.Any:
+        if name == "FILE_TOOLS":  # importing the worker takes longer than all else
+            from ._file_tools import FILE_TOOLS
 
-        return FILE_TOOLS
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return FILE_TOOLS
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

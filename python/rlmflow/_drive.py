@@ -471,7 +471,7 @@ class Drive:
                 return  # once its node has come
             if not turn.replay:
                 self.fail(turn.agent_id, turn.failure)
-            elif turn.recorded is None or turn.recorded.content != turn.failure:
+            elif getattr(turn.recorded, "content", None) != turn.failure:
                 warnings.warn(f"in a replay, where what was recorded stands, {turn.failure}")
         self.turns.pop(turn.agent_id, None)
         if turn.observed is None:

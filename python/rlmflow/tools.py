@@ -9,7 +9,7 @@ import os
 import types
 import typing
 import warnings
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar, overload
 
 from . import _engine
 from ._arguments import MOST_INT64, Arguments
@@ -51,6 +51,15 @@ class ToolMetadata:
         return self.max_calls or 0, timeout_ms or 0, self.max_result_bytes or 0
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@overload
+def tool(description: _Function) -> _Function: ...
+@overload
+def tool(description: Optional[str] = None, *, name: Optional[str] = None, proxy: bool = False,
+         is_async: Optional[bool] = None, idempotent: bool = False, max_calls: int = 0, timeout: float = 0,
+         max_result_bytes: int = 0) -> Callable[[_Function], _Function]: ...
 def tool(description: "Optional[str] | Callable" = None, *, name: Optional[str] = None, proxy: bool = False,
          is_async: Optional[bool] = None, idempotent: bool = False, max_calls: int = 0, timeout: float = 0,
          max_result_bytes: int = 0) -> Callable:

@@ -62,9 +62,66 @@ def reasons(graph: rlmflow.Graph) -> "list[str]":
 """
 
 
-def test_a_program_of_the_users_is_told_its_mistakes_and_no_others(cache, tmp_path):
+STRICT = """
+from typing import AsyncIterator, Dict, List
+
+import rlmflow
+
+@rlmflow.tool("Adds.", proxy=True, max_calls=3)
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+@rlmflow.tool
+def plain(text: str) -> str:
+    \"\"\"Says it.\"\"\"
+    return text
+
+@rlmflow.tool("Waits.")
+async def wait(seconds: float) -> None:
+    pass
+
+class Gate(rlmflow.Backend):
+    def __init__(self, inner: rlmflow.Backend) -> None:
+        self.inner = inner
+
+class Gated(rlmflow.SubprocessRuntime):
+    async def open(self, graph: rlmflow.Graph) -> object:
+        return Gate(await super().open(graph))
+
+class Reviewed(rlmflow.Flow):
+    async def exec_turn(self, graph: rlmflow.Graph, code: str, *, replay: bool = False) -> rlmflow.Node:
+        return await super().exec_turn(graph, code, replay=replay)
+
+def chat(messages: List[Dict[str, str]]) -> str:
+    return "done"
+
+runtime = Gated(working_directory="/tmp")
+runtime.register_tools([*rlmflow.FILE_TOOLS, add])
+flow = Reviewed(chat, runtime=runtime, tools=[plain, wait], llm_clients={"small": rlmflow.OpenAIClient("m", timeout=3)})
+total: int = add(1, 2)
+add("x", 2)  # wrong: an int
+plain(3)  # wrong: a str
+rlmflow.tool("Adds.", max_calls="3")  # wrong: an int
+rlmflow.nothing  # wrong: no such name
+
+async def events(graph: rlmflow.Graph) -> AsyncIterator[str]:
+    await wait(0.5)
+    async for event in flow.run_streaming(graph=graph, until="idle"):
+        yield event.node_id
+    last = graph.current()
+    if isinstance(last, rlmflow.DoneOutput):
+        yield last.result.upper() + str(graph.usage().cost) + str(sum(graph.tokens()))
+    edit = graph.replace(graph.nodes[0], "q")
+    if isinstance(edit, rlmflow.ReplaceNode) and edit.replaced_node:
+        yield edit.replaced_node.id
+    await flow.merge(graph, graph.fork(), summary=lambda branch: branch.result())
+"""
+
+
+@pytest.mark.parametrize("source, options", [(PROGRAM, ["--check-untyped-defs"]), (STRICT, ["--strict"])])
+def test_a_program_of_the_users_is_told_its_mistakes_and_no_others(source, options, cache, tmp_path):
     program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    told = checked("mypy", "--check-untyped-defs", str(program), cache=cache)
-    wrong = {i for i, line in enumerate(PROGRAM.splitlines(), 1) if "# wrong" in line}
+    program.write_text(source)
+    told = checked("mypy", *options, str(program), cache=cache)
+    wrong = {i for i, line in enumerate(source.splitlines(), 1) if "# wrong" in line}
     assert {int(n) for n in re.findall(r"program\.py:(\d+): error", told)} == wrong, told
