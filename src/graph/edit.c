@@ -30,9 +30,7 @@ static void recount(rlm_graph *g, size_t from)
     }
     g->turns = g->task_turns = 0;
     for (size_t i = 0; i < g->nodes.len; i++) {
-        enum rlm_node_type type = g->nodes.items[i]->type;
-        g->turns += type == RLM_LLM_OUTPUT;
-        g->task_turns = type == RLM_USER_QUERY ? 0 : g->task_turns + (type == RLM_LLM_OUTPUT);
+        rlm_graph_count_turn(g, i);
     }
 }
 

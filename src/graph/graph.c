@@ -268,6 +268,17 @@ int rlm_graph_copy_node(rlm_graph *g,
     return 0;
 }
 
+void rlm_graph_count_turn(rlm_graph *g, size_t i)
+{
+    enum rlm_node_type type = g->nodes.items[i]->type;
+    /* A query in the middle, of whoever watches, makes no new task. */
+    if (type == RLM_USER_QUERY && i > 0 && g->nodes.items[i - 1]->type == RLM_DONE_OUTPUT) {
+        g->task_turns = 0;
+    }
+    g->turns += type == RLM_LLM_OUTPUT;
+    g->task_turns += type == RLM_LLM_OUTPUT;
+}
+
 int rlm_graph_append(rlm_graph *g,
                      const struct rlm_node *node,
                      const struct rlm_node **ret_node,
@@ -293,9 +304,7 @@ int rlm_graph_append(rlm_graph *g,
     }
     *slot = copy;
     copy->seq = (uint32_t)(g->nodes.len - 1);
-    g->turns += copy->type == RLM_LLM_OUTPUT;
-    g->task_turns =
-        copy->type == RLM_USER_QUERY ? 0 : g->task_turns + (copy->type == RLM_LLM_OUTPUT);
+    rlm_graph_count_turn(g, copy->seq);
     rlm_graph_add_usage(g, &copy->usage);
     if (ret_node) {
         *ret_node = copy;

@@ -43,7 +43,7 @@ struct rlm_graph {
     struct rlm_usage own;          /* this agent's calls */
     struct rlm_usage total;        /* with those of its descendants */
     int turns;                     /* llm_output nodes */
-    int task_turns;                /* of these, those since the last user_query */
+    int task_turns;                /* of these, those since it last ended and was asked more */
     /* of the root only */
     struct rlm_map agents;       /* agent_id -> graph */
     char graph_id[36];           /* "g_" and 32 hexadecimal digits */
@@ -97,6 +97,8 @@ void rlm_graph_renew_id(rlm_graph *root);
  * not ended. */
 int rlm_graph_reopen(rlm_graph *g, rlm_error **err);
 
+/* Counts the node at `i` for `turns` and `task_turns`, those before it having been counted. */
+void rlm_graph_count_turn(rlm_graph *g, size_t i);
 /* Adds calls that stand at no node (llm_query, a failed attempt) to the sums of `g` and up. */
 void rlm_graph_add_usage(rlm_graph *g, const struct rlm_usage *usage);
 void rlm_usage_add(struct rlm_usage *sum, const struct rlm_usage *more);

@@ -1,5 +1,6 @@
 """What the user's code does wrong in each place where it is asked: it is told by name, and nothing hangs."""
 import asyncio
+import dataclasses
 import gc
 import threading
 import warnings
@@ -360,3 +361,38 @@ def test_an_append_node_that_raises_is_the_exec_turns_error():
 
     with pytest.raises(rlmflow.RunEnded, match="exec_turn raised PermissionError: no nodes"):
         NoAppending(lambda messages: block("done('a')"), runtime=rlmflow.LocalRuntime()).run("q")
+
+
+# ---- overrides that would go on for ever
+
+
+@pytest.mark.parametrize("answer", ["a str", "a query", "an error"])
+@pytest.mark.parametrize("agent", ["root", "root.c"])
+def test_turns_are_counted_whatever_takes_the_place_of_their_code(agent, answer):
+    nodes = {"a str": "please do not", "a query": rlmflow.UserQuery(content="please do not"),
+             "an error": rlmflow.ErrorOutput(error="rejected")}
+    calls = []
+
+    def chat(messages):
+        calls.append(1)
+        assert len(calls) < 20
+        child = "child task" in messages[1]["content"]
+        return block("1" if child or agent == "root" else
+                     "r = await launch_subagents([{'query': 'child task', 'name': 'c'}])\ndone(r[0].reason)")
+
+    class Refusing(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            if graph.agent_id == agent:
+                return self.append_node(graph, nodes[answer] if answer == "a str" else dataclasses.replace(nodes[answer]))
+            return await super().exec_turn(graph, code, replay=replay)
+
+    flow = Refusing(chat, runtime=rlmflow.LocalRuntime(), max_iters=3)
+    if agent == "root":
+        graph = rlmflow.Graph("q")
+        for more in (None, "and now?"):  # a follow-up has turns of its own
+            calls.clear()
+            with pytest.raises(rlmflow.RunEnded, match="max_iters: no answer after 3 turns"):
+                flow.run(more, graph=graph)
+            assert len(calls) == 3
+    else:
+        assert flow.run("q") == "max_iters" and len(calls) == 1 + 3

@@ -114,6 +114,25 @@ TEST(a_launch_is_answered_when_its_children_have_ended_also_while_others_run)
     rlm_graph_free(g);
 }
 
+TEST(only_a_query_after_the_end_has_turns_of_its_own)
+{
+    rlm_graph *g = graph();
+    append(g, RLM_USER_QUERY);
+    for (int i = 0; i < limits.max_iters; i++) {
+        CHECK_INT(idle(g).kind, RLM_STEP_ASK);
+        CHECK_INT(idle(g).final, i == limits.max_iters - 1);
+        append(g, RLM_LLM_OUTPUT);
+        append(g, RLM_USER_QUERY); /* in place of the code, by who looked at it */
+    }
+    CHECK_INT(idle(g).kind, RLM_STEP_FINISH);
+    CHECK_TEXT(idle(g).reason, "max_iters");
+    append(g, RLM_DONE_OUTPUT);
+    append(g, RLM_USER_QUERY);
+    CHECK_INT(idle(g).kind, RLM_STEP_ASK);
+    CHECK(!idle(g).final);
+    rlm_graph_free(g);
+}
+
 TEST(an_answered_agent_waits_until_a_follow_up_opens_its_graph_again)
 {
     rlm_graph *g = graph();

@@ -162,6 +162,7 @@ static inline int64_t check_agent(const struct model *m, int agent, int *count)
     const struct model_agent *a = &m->agents[agent];
     rlm_graph *g = graph_of(m, agent);
     int turns = 0, task_turns = 0;
+    bool ended = false;
     CHECK_INT(g->nodes.len, a->n_nodes);
     for (int i = 0; i < a->n_nodes; i++) {
         const struct rlm_node *node = rlm_graph_node(g, (size_t)i);
@@ -171,8 +172,10 @@ static inline int64_t check_agent(const struct model *m, int agent, int *count)
         CHECK_INT(node->type, a->nodes[i].type);
         CHECK_TEXT(node->id, a->nodes[i].id);
         CHECK_STR(node->content, text);
+        bool asked_more = node->type == RLM_USER_QUERY && ended;
         turns += node->type == RLM_LLM_OUTPUT;
-        task_turns = node->type == RLM_USER_QUERY ? 0 : task_turns + (node->type == RLM_LLM_OUTPUT);
+        task_turns = asked_more ? 0 : task_turns + (node->type == RLM_LLM_OUTPUT);
+        ended = node->type == RLM_DONE_OUTPUT;
     }
     CHECK_INT(g->turns, turns);
     CHECK_INT(g->task_turns, task_turns);
