@@ -658,10 +658,10 @@ RLM_API void rlm_runtime_free(rlm_runtime *r);
 
 /* What holds for a whole tree of agents. */
 struct rlm_limits {
-    int max_depth;       /* 2: the root's depth is 0; 0: no sub-agents; at most 64 */
-    int max_iters;       /* 20: model replies of one agent until it ends; a follow-up has its own */
-    int child_max_iters; /* 0: as max_iters */
-    int64_t max_budget;  /* tokens of the tree, in and out; 0: not capped */
+    int max_depth;         /* 2: the root's depth is 0; 0: no sub-agents; at most 64 */
+    int max_iters;         /* 20: model replies of one agent; a follow-up has its own */
+    int child_max_iters;   /* 0: as max_iters */
+    int64_t max_budget;    /* tokens of the tree, in and out; 0: not capped */
     int64_t max_cost_nano; /* 1e-9 US dollars of the tree; 0: not capped */
     int64_t max_time_ms;   /* time in which the engine runs the tree, the taking in of its inputs
                                   included; 0: not capped */

@@ -50,6 +50,7 @@ class Turn:
         self.recorded: Optional[Node] = None  # in a replay: what was observed then
         self.is_past = False  # the same: nothing more comes
         self.observed: Optional[asyncio.Future] = None
+        self.was_appended = False  # a node, in place of the code
         self.is_running = False  # the code: from `run` until its node has come
         self.step: Any = None  # the question of next_step behind the observation
         self.failure: Optional[str] = None
@@ -58,6 +59,8 @@ class Turn:
         """Has the engine run the code; the node that it observes."""
         if self.observed is not None:
             raise RuntimeError("exec_turn runs the code of a turn once")
+        if self.was_appended:
+            raise RuntimeError("a node was appended for this turn, in place of its code: that does not run any more")
         if not isinstance(code, str):
             raise TypeError(f"the code of exec_turn is {kind_of(code)}; it must be a str")
         self.answer.decide(*(("allow", None, "") if code == self.code else ("rewrite", None, code)))
@@ -305,6 +308,8 @@ class Drive:
             made = self.appended_then(turn, node)
         else:
             made = node_from_json(self.run.append(agent_id, node_for_engine(node)))
+        if turn is not None and turn.observed is None:
+            turn.was_appended = True
         node.id, node.agent_id, node.seq, node.time_us = made.id, made.agent_id, made.seq, made.time_us
 
     def appended_then(self, turn: Turn, node: Node) -> Node:
@@ -448,15 +453,15 @@ class Drive:
 
     async def exec_turn(self, turn: Turn) -> None:
         graph = self.root[turn.agent_id]
+        before = {n.id for n in graph.nodes}
         try:
             node = self.flow.exec_turn(graph, turn.code, replay=turn.replay)
             node = await node if inspect.isawaitable(node) else node
             if not isinstance(node, Node):
                 raise TypeError(f"exec_turn returned {type(node).__name__}; it must return the node that it appended "
                                 "or that super().exec_turn(...) returned")
-            current = graph.nodes[-1]
-            if node.id != current.id and not current.terminal and not turn.replay:
-                self.append(turn.agent_id, node)
+            if not turn.replay:
+                self.take_returned(graph, before, node)
         except PASSING:
             if turn.answer in self.given_up:
                 self.turns.pop(turn.agent_id, None)
@@ -464,6 +469,15 @@ class Drive:
         except BaseException as e:
             turn.failure = f"exec_turn raised {describe(e)}"
         self.end_turn(turn)
+
+    def take_returned(self, graph: Graph, before: Set[str], node: Node) -> None:
+        """What `exec_turn` returned: a node of this turn, or one that is to be appended."""
+        nodes = graph.nodes
+        if node.id in before:
+            raise ValueError(f"exec_turn returned a node from before this turn, {node.type} {node.id}; it must return "
+                             "the node that it appended or that super().exec_turn(...) returned")
+        if all(node.id != n.id for n in nodes) and not nodes[-1].terminal:
+            self.flow.append_node(graph, node)
 
     def end_turn(self, turn: Turn) -> None:
         if turn.failure is not None:

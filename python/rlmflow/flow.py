@@ -352,8 +352,12 @@ class Flow:
         return await turn.run(code)
 
     def append_node(self, graph: Graph, node: "Node | str") -> Node:
-        """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. It is
-        for `exec_turn`, for a run that is held, and for a graph at rest."""
+        """Puts a node at the end of the agent's trajectory, and returns it; a str becomes a `UserQuery`. An `ExecOutput`
+        or `ErrorOutput` without `content` shows the model its `output` and `error`. It is for `exec_turn`, for a run
+        that is held, and for a graph at rest. A node that is in the graph already stays as it is; ValueError for one
+        of another graph: a copy without its `id` can be appended.
+
+        In a replay nothing is appended: the node gets the place of the one that was. ValueError: none was."""
         check_graph(graph)
         node = as_node(node)
         if not node.id:
@@ -361,6 +365,8 @@ class Flow:
                 graph.append(node)
             else:
                 graph._drive.append(graph.agent_id, node)
+        elif all(node.id != n.id for n in graph.nodes):
+            raise ValueError(f"the node {shown(node.id)} is of another graph; append a copy of it with id=\"\"")
         return node
 
     def messages(self, graph: Graph, *, force_final: bool = False) -> list:

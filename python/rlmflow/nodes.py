@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Dict, List
+from typing import Any, ClassVar, Dict, List, TypeVar
 
 from . import _engine
 from ._arguments import Arguments
@@ -35,11 +36,30 @@ class LLMUsage:
         return self.input_tokens + self.output_tokens
 
 
+_C = TypeVar("_C", bound=type)
+
+
+def _by_name(cls: _C) -> _C:
+    """A dataclass whose fields are given by name alone."""
+    init: Any = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(init)
+    def check(self: Any, *args: Any, **fields: Any) -> None:
+        if args:
+            raise TypeError(f"the fields of {cls.__name__} are given by name; {shown(args[0])} has none")
+        init(self, **fields)
+
+    cls.__init__ = check  # type: ignore[misc]
+    return cls
+
+
+@_by_name
 @dataclasses.dataclass
 class Node:
-    """One entry. `id`, `agent_id`, `seq` (its position, from 0) and `time_us` (microseconds since 1970) are
-    filled in when it is appended to a graph. `call_id` is the number of the model call or of the launch that it
-    is about, 0: none. `metadata` is for what a program wants to keep with it, as JSON can say it."""
+    """One entry, whose fields are given by name. `id`, `agent_id`, `seq` (its position, from 0) and `time_us`
+    (microseconds since 1970) are filled in when it is appended to a graph. `call_id` is the number of the model
+    call or of the launch that it is about, 0: none. `metadata` is for what a program wants to keep with it, as
+    JSON can say it."""
 
     type: ClassVar[str] = "node"
     terminal: ClassVar[bool] = False
@@ -57,6 +77,7 @@ class Node:
         return {"type": self.type, **{k: v for k, v in members.items() if v not in ("", 0, [], {})}}
 
 
+@_by_name
 @dataclasses.dataclass
 class ObservationNode(Node):
     """What the model is shown: `content`."""
@@ -64,11 +85,13 @@ class ObservationNode(Node):
     content: str = ""
 
 
+@_by_name
 @dataclasses.dataclass
 class ActionNode(Node):
     """What is done; the model is not shown it."""
 
 
+@_by_name
 @dataclasses.dataclass
 class UserQuery(ObservationNode):
     """The task, or a follow-up."""
@@ -76,6 +99,7 @@ class UserQuery(ObservationNode):
     type = "user_query"
 
 
+@_by_name
 @dataclasses.dataclass
 class LLMOutput(ObservationNode):
     """A reply of the model, and the `code` that was found in it."""
@@ -86,6 +110,7 @@ class LLMOutput(ObservationNode):
     model: str = ""
 
 
+@_by_name
 @dataclasses.dataclass
 class ExecAction(ActionNode):
     """The `code` as it is run."""
@@ -95,6 +120,7 @@ class ExecAction(ActionNode):
     code: str = ""
 
 
+@_by_name
 @dataclasses.dataclass
 class ExecOutput(ObservationNode):
     """What a cell printed: whole in `output`, as the model is shown it in `content`."""
@@ -104,6 +130,7 @@ class ExecOutput(ObservationNode):
     output: str = ""
 
 
+@_by_name
 @dataclasses.dataclass
 class SupervisingOutput(ObservationNode):
     """A cell waits for the sub-agents whose ids are in `waiting_on`; `output` is what it has printed."""
@@ -114,6 +141,7 @@ class SupervisingOutput(ObservationNode):
     waiting_on: List[str] = dataclasses.field(default_factory=list)
 
 
+@_by_name
 @dataclasses.dataclass
 class ResumeAction(ActionNode):
     """A cell goes on, for its sub-agents, `resumed_from`, have ended."""
@@ -123,6 +151,7 @@ class ResumeAction(ActionNode):
     resumed_from: List[str] = dataclasses.field(default_factory=list)
 
 
+@_by_name
 @dataclasses.dataclass
 class ErrorOutput(ObservationNode):
     """A cell failed. `error` is its kind: "exec", "no_code", "exec_timeout", "rejected", ...; `output` what it
@@ -134,6 +163,7 @@ class ErrorOutput(ObservationNode):
     output: str = ""
 
 
+@_by_name
 @dataclasses.dataclass
 class DoneOutput(ObservationNode):
     """The agent has ended. `reason` is "answered" if `result` is its answer, else "max_iters", "budget",
@@ -202,11 +232,15 @@ def node_to_line(node: Node) -> dict:
 
 
 def as_node(node: Any) -> Node:
-    """What is put into a graph: a str is a query."""
+    """What is put into a graph: a str is a query. What was observed is shown to the model, if it says no more, as it
+    came."""
     if isinstance(node, str):
         return UserQuery(content=node)
     if not isinstance(node, Node):
         raise TypeError(f"a node is a Node or a str, not {kind_of(node)}")
+    if isinstance(node, (ExecOutput, ErrorOutput)) and not node.content and not node.id:
+        parts = (node.output, getattr(node, "error", ""))
+        node.content = "\n".join(part for part in parts if isinstance(part, str) and part)
     return node
 
 

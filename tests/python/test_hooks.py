@@ -1,5 +1,7 @@
 """What subclasses of Flow override: exec_turn, messages, build_system_prompt."""
 import asyncio
+import contextlib
+import dataclasses
 import re
 
 import pytest
@@ -146,3 +148,96 @@ def test_a_reason_of_exec_turns_own_may_be_any_text(runtime):
     with pytest.raises(rlmflow.RunEnded) as e:
         Odd(Replies(*TWO), runtime=runtime).run("q")
     assert e.value.reason == e.value.graph.reason == "odd \ud800"
+
+
+# ---- what takes the place of the code
+
+
+class Noting(rlmflow.Flow):
+    """`first(graph)` is what stands in place of the code of the first turn; then all runs."""
+
+    async def exec_turn(self, graph, code, *, replay=False):
+        if len(graph.nodes) == 2:
+            made = self.first(graph)
+            if made is not None:
+                return made
+        return await super().exec_turn(graph, code, replay=replay)
+
+
+@pytest.mark.parametrize("fields, told", [
+    ({"error": "rejected"}, "rejected"),
+    ({"error": "rejected", "output": "by rule 5"}, "by rule 5\nrejected"),
+    ({"error": "rejected", "output": "by rule 5", "content": "no"}, "no"),
+])
+def test_a_node_without_content_shows_the_model_what_it_has(fields, told):
+    client = Replies(block("1"), block("done('x')"))
+    flow = Noting(client, runtime=rlmflow.LocalRuntime())
+    flow.first = lambda graph: flow.append_node(graph, rlmflow.ErrorOutput(**fields))
+    assert flow.run("q") == "x"
+    assert client.asked[1][-1]["content"].split("\n[")[0] == told
+
+
+def test_an_output_without_content_is_what_the_model_sees():
+    client = Replies(block("1"), block("done('x')"))
+    flow = Noting(client, runtime=rlmflow.LocalRuntime())
+    flow.first = lambda graph: rlmflow.ExecOutput(output="made up")
+    assert flow.run("q") == "x"
+    assert client.asked[1][-1]["content"].startswith("made up\n[")
+
+
+@pytest.mark.parametrize("runtime", [rlmflow.LocalRuntime, rlmflow.SubprocessRuntime])
+@pytest.mark.parametrize("node", ["a note", rlmflow.ErrorOutput(content="careful", error="note"),
+                                  rlmflow.DoneOutput(result="over", reason="answered")], ids=lambda n: type(n).__name__)
+def test_code_does_not_run_behind_a_node_that_took_its_place(node, runtime, tmp_path):
+    told = []
+
+    class Both(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            self.append_node(graph, node if isinstance(node, str) else dataclasses.replace(node))
+            try:
+                return await super().exec_turn(graph, code, replay=replay)
+            except RuntimeError as e:
+                told.append(str(e))
+                raise
+
+    marker = tmp_path / "marker"
+    flow = Both(Replies(block(f"open({str(marker)!r}, 'w').close()")), runtime=runtime())
+    with contextlib.suppress(rlmflow.RunEnded):
+        flow.run("q")
+    assert told == ["a node was appended for this turn, in place of its code: that does not run any more"]
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("where", ["append_node", "exec_turn"])
+def test_a_node_of_another_graph_is_not_dropped(where):
+    foreign = rlmflow.Graph("another").nodes[0]
+    flow = Noting(Replies(block("1")), runtime=rlmflow.LocalRuntime())
+    flow.first = lambda graph: flow.append_node(graph, foreign) if where == "append_node" else foreign
+    with pytest.raises(rlmflow.RunEnded, match=f"ValueError: the node '{foreign.id}' is of another graph; append a copy"):
+        flow.run("q")
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_node_from_before_the_turn_is_no_answer_to_it(index):
+    flow = Noting(Replies(block("1")), runtime=rlmflow.LocalRuntime())
+    flow.first = lambda graph: graph.nodes[index]
+    with pytest.raises(rlmflow.RunEnded, match="exec_turn returned a node from before this turn, (user_query|llm_output)"):
+        flow.run("q")
+
+
+def test_a_node_that_is_there_already_stays_where_it_is():
+    class Twice(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            node = await super().exec_turn(graph, code, replay=replay)
+            return self.append_node(graph, node)
+
+    graph = rlmflow.Graph("q")
+    assert Twice(Replies(*TWO), runtime=rlmflow.LocalRuntime()).run(graph=graph) == "x is 1"
+    assert [n.type for n in graph.nodes] == ["user_query", *["llm_output", "exec_action", "exec_output"],
+                                             "llm_output", "exec_action", "done_output"]
+
+
+def test_the_fields_of_nodes_have_names():
+    for kind in (rlmflow.UserQuery, rlmflow.ErrorOutput, rlmflow.ExecOutput, rlmflow.DoneOutput, rlmflow.ExecAction):
+        with pytest.raises(TypeError, match=f"the fields of {kind.__name__} are given by name; 'rejected' has none"):
+            kind("rejected")
