@@ -91,6 +91,13 @@ static void put_node(struct rlm_json_writer *w, const rlm_graph *g, const struct
     rlm_json_end(w, '}');
 }
 
+static void put_parent(struct rlm_json_writer *w, const rlm_graph *g)
+{
+    if (g->parent) {
+        rlm_json_member_text(w, "parent_agent_id", g->parent->agent_id);
+    }
+}
+
 static void put_graph(struct rlm_json_writer *w, const rlm_graph *g)
 {
     rlm_json_member_int(w, "depth", g->depth);
@@ -100,9 +107,7 @@ static void put_graph(struct rlm_json_writer *w, const rlm_graph *g)
     if (g->output_schema.len) {
         member_json(w, "output_schema", g->output_schema);
     }
-    if (g->parent) {
-        rlm_json_member_text(w, "parent_agent_id", g->parent->agent_id);
-    }
+    put_parent(w, g);
     if (g->launch) {
         rlm_json_member_int(w, "call", g->launch);
         rlm_json_member_int(w, "part", g->launch_part);
@@ -129,6 +134,8 @@ char *rlm_event_json(const struct rlm_event *event)
     }
     if (event->type == RLM_EVENT_GRAPH_CREATED || event->type == RLM_EVENT_ADD_CHILD) {
         put_graph(&w, event->graph);
+    } else if (event->type == RLM_EVENT_REMOVE_CHILD) {
+        put_parent(&w, event->graph);
     }
     if (event->node) {
         rlm_json_key(&w, "node");

@@ -231,6 +231,8 @@ def test_the_events_of_a_run_make_its_graph_again(runtime):
         return [event async for event in flow.run_streaming("root task")]
 
     events = asyncio.run(main())
+    launched = [(e.child.agent_id, e.parent_agent_id) for e in events if isinstance(e, rlmflow.AddChild)]
+    assert launched == [("root.one", "root"), ("root.two", "root")]
     copy = rlmflow.apply_graph_action(None, events[0])
     for event in events[1:]:
         assert rlmflow.apply_graph_action(copy, event) is copy
@@ -241,6 +243,27 @@ def test_the_events_of_a_run_make_its_graph_again(runtime):
     assert list(copy.agents) == ["root", "root.two"]
     with pytest.raises(KeyError):
         copy.remove_child("root.one")
+
+
+def test_the_events_of_edits_make_them_elsewhere(family):
+    here = family.fork()
+    there = rlmflow.Graph.from_dict(here.to_dict())
+    assert same(here, there)
+    edits = {"append_node": lambda: here.append("more?"),
+             "insert_node": lambda: here.inject(rlmflow.ExecOutput(content="out"), at=here.nodes[0]),
+             "replace_node": lambda: here.replace(here.nodes[1], rlmflow.ErrorOutput(content="wrong", error="exec")),
+             "remove_node": lambda: here.remove_node(here.nodes[1].id),
+             "remove_child": lambda: here.remove_child("root.two")}
+    for kind, edit in edits.items():
+        event = edit()
+        assert event.type == kind and not same(here, there)
+        assert rlmflow.apply_graph_action(there, event) is there and same(here, there), kind
+    assert (event.agent_id, event.child_agent_id, event.parent_agent_id) == ("root.two", "root.two", "root")
+    here.append("and more?")
+    there = rlmflow.Graph.from_dict(here.to_dict())
+    event = here.rewind(here.nodes[-2].id)
+    there.apply(event)
+    assert event.subtree and same(here, there)
 
 
 def test_a_run_is_forked_and_goes_on(family, runtime, tmp_path):

@@ -2,6 +2,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import threading
 import pytest
 import rlmflow
 from conftest import make_package
+from rlmflow.watching import _tree_of
 from test_flow import Replies, block
 from test_known_faults import Minds, launch, run
 
@@ -258,3 +260,42 @@ def test_a_session_takes_few_descriptors(runtime):
     before = count()
     run(client, runtime, tools=[look], workers=8)
     assert max(most) - before < 8 * 10
+
+
+@pytest.mark.parametrize("end, kind", [("os._exit(3)", "exit"), ("os.kill(os.getpid(), 9)", "signal")])
+def test_the_death_of_a_session_is_an_observation_of_its_own_kind(end, kind, runtime):
+    graph = rlmflow.Graph("q")
+    client = Replies(block("x = 1"), block(f"import os\n{end}"), block("done('x' in globals())"))
+    assert rlmflow.Flow(client, runtime=runtime).run(graph=graph) == "False"
+    assert [(n.type, n.error) for n in graph.nodes if isinstance(n, rlmflow.ErrorOutput)] == [("error_output", kind)]
+
+
+def test_a_reply_without_code_is_an_error_of_its_own_kind(runtime):
+    assert rlmflow.code_block("The answer is 4, I think.") == ""
+    graph = rlmflow.Graph("q")
+    client = Replies("The answer is 4, I think.", block("done(4)"))
+    assert rlmflow.Flow(client, runtime=runtime).run(graph=graph) == "4"
+    assert [n.error for n in graph.nodes if isinstance(n, rlmflow.ErrorOutput)] == ["no_code"]
+    assert "```repl" in client.asked[1][-1]["content"]
+
+
+def test_a_tree_says_who_waits_asks_and_runs():
+    """Where it is shown live."""
+    roots, seen = [], []
+
+    @rlmflow.tool("Looks.")
+    def look():
+        seen.append(_tree_of(roots[0], 80, 24, color=False))
+
+    class Client(Replies):
+        def chat(self, messages):
+            if "child" in messages[1]["content"]:
+                look()
+                return block("look()\ndone(1)")
+            return super().chat(messages)
+
+    client = Client(block("look()\nr = await launch_subagents([{'query': 'child'}])"), block("done(r)"))
+    rlmflow.Flow(client, runtime=rlmflow.LocalRuntime(), tools=[look],
+                 watch=lambda event, graph: roots.append(graph)).run("q")
+    states = [re.findall("waiting|asking|running|answered", tree) for tree in [*seen, str(roots[0])]]
+    assert states == [["running"], ["waiting", "asking"], ["waiting", "running"], ["answered", "answered"]], seen

@@ -248,7 +248,10 @@ def test_registered_tools_are_in_the_agents_session(runtime):
     runtime.register_tool(double)
     runtime.register_tools([halve, rlmflow.tool("thirds", proxy=True)(third)])
     code = block("import os\nn, pid = double(21)\ndone(f'{n} {halve(8)} {third(9)} {pid != os.getpid()} {pid}')")
-    assert rlmflow.Flow(Replies(code), runtime=runtime).run("q") == f"42 4 3 True {os.getpid()}"
+    client = Replies(code)
+    assert rlmflow.Flow(client, runtime=runtime).run("q") == f"42 4 3 True {os.getpid()}"
+    lines = [f"- `{what}" for what in ("double(n: int)`: doubles", "halve(n: int)`: halves", "third(n)`: thirds")]
+    assert [line in client.asked[0][0]["content"] for line in lines] == [True] * 3
 
 
 def test_local_tools_are_taken_into_the_session_if_they_can_be(runtime):
