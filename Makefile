@@ -7,6 +7,7 @@ FUZZ_SECONDS := 60
 TORTURE_STEP := 1
 SOAK_RUNS := 200
 SOAK_PACKAGE_RUNS := 10000
+SOAK_INPUT := 1073741824
 BENCHES := version exec journal streams engine fanout restore
 MESON_OPTIONS :=
 PREFIX := /usr/local
@@ -64,6 +65,7 @@ soak:
 	@scripts/run-soak $(BUILD) $(SOAK_RUNS)
 	@python3 -c "import sys; sys.path.insert(0, 'tests/python'); import conftest"
 	@scripts/run-soak-package $(BUILD)/python/site $(SOAK_PACKAGE_RUNS)
+	@scripts/check-big-input $(BUILD)/python/site $(SOAK_INPUT)
 
 install: deps
 	@$(MAKE) --no-print-directory $(BUILD)/build.ninja >/dev/null
