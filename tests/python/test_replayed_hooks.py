@@ -93,6 +93,39 @@ def test_an_override_sees_in_a_replay_what_was_observed(execute, override, turns
     gc.collect()
 
 
+@pytest.mark.parametrize("order", ["run first", "answer first", "used last"])
+@pytest.mark.parametrize("execute", [False, True], ids=["recorded", "executed"])
+def test_a_replay_ends_with_its_questions_open(execute, order, tmp_path, monkeypatch):
+    monkeypatch.setattr("rlmflow._drive.TURNS_END_S", 0.05)
+    kept = []
+
+    class Hanging(Passing):
+        async def decide(self, graph, code, replay):
+            if replay:
+                kept.append(graph._drive.turns["root"].answer)
+                kept.append(graph._drive.run)
+                await asyncio.sleep(3600)
+            return await super().decide(graph, code, replay)
+
+    flow = Hanging(Replies(block("done('x')")), runtime=rlmflow.LocalRuntime())
+    flow.run("q", journal=tmp_path / "run.rlm")
+    with pytest.warns(UserWarning, match="exec_turn has not returned 0.05 s after the end of the run"):
+        assert flow.replay(tmp_path / "run.rlm", execute=execute).same
+    del flow
+    answer, run = kept
+    kept.clear()
+    if order == "answer first":
+        del answer
+        gc.collect()
+        del run
+    else:
+        del run
+        gc.collect()
+        if order == "used last":
+            use(answer)
+    gc.collect()
+
+
 def test_a_replay_that_would_be_rejected_now_says_so(tmp_path):
     client = Replies(*map(block, CODES["turns"]))
     rlmflow.Flow(client, runtime=rlmflow.LocalRuntime()).run("q", journal=tmp_path / "run.rlm")
