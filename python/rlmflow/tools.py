@@ -285,9 +285,9 @@ class Tool:
     def check(self) -> None:
         """ValueError for what no run would take; a warning for what will not be checked."""
         if self.metadata.proxy and self.signature.unresolved:
-            warnings.warn(f"the tool {self.metadata.name}: annotations of {', '.join(self.signature.unresolved)} cannot be "
-                          "resolved (is a name imported for type checkers alone?), so what agents pass there is not "
-                          "checked", stacklevel=3)
+            names = ", ".join(self.signature.unresolved)
+            warnings.warn(f"the tool {self.metadata.name}: annotations of {names} cannot be resolved (is a name imported "
+                          "for type checkers alone?), so what agents pass there is not checked", stacklevel=3)
         if not self.is_built_in:
             _engine.check_tool(self.for_engine(None if self.metadata.proxy else ""))
 

@@ -30,8 +30,8 @@ def defaults_of(function):
 
 def test_the_defaults_of_a_flow_and_of_its_methods():
     assert defaults_of(rlmflow.Flow) == DEFAULTS
-    methods = {name: defaults_of(getattr(rlmflow.Flow, name)) for name in vars(rlmflow.Flow) if not name.startswith("_")
-               and inspect.isfunction(getattr(rlmflow.Flow, name))}
+    methods = {name: defaults_of(member) for name, member in vars(rlmflow.Flow).items()
+               if not name.startswith("_") and inspect.isfunction(member)}
     assert {name: defaults for name, defaults in methods.items() if defaults} == METHODS
 
 
@@ -74,7 +74,8 @@ def test_max_iters():
 
 def test_child_max_iters():
     graph, reason = run(Family(block("x = 1")), child_max_iters=1, max_iters=4)
-    assert reason == "answered" and [(g.reason, replies_of(g)) for g in graph.children.values()] == [("max_iters", 1)] * 2
+    assert reason == "answered"
+    assert [(g.reason, replies_of(g)) for g in graph.children.values()] == [("max_iters", 1)] * 2
 
 
 def test_max_messages():
@@ -168,7 +169,8 @@ def test_workers_are_calls_of_models_at_once_and_max_live_sessions_at_work(optio
 
 def test_models_and_prompts():
     builder = rlmflow.PromptBuilder().section("only", "of the builder")
-    for options, told in (({"system_prompt": "of the flow"}, "of the flow"), ({"prompt_builder": builder}, "of the builder\n")):
+    for options, told in (({"system_prompt": "of the flow"}, "of the flow"),
+                          ({"prompt_builder": builder}, "of the builder\n")):
         client = Replies(block("done(1)"))
         assert run(None, llm_clients={"default": client, "other": Replies()}, **options)[1] == "answered"
         assert client.asked[0][0] == {"role": "system", "content": told}

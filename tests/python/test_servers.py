@@ -95,7 +95,8 @@ def test_options_of_a_client_are_sent(api, runtime):
     options = [{}, {"max_tokens": 300, "top_p": 0.25}, {"max_tokens": 10**6}, {"top_p": 1, "extra_body": {"top_p": 0}}]
     with ModelServer([{"reply": block("done('found')")}]) as server:
         for given in options:
-            assert rlmflow.Flow(client_for(api, server, **given), runtime=runtime, max_output_tokens=700).run("q") == "found"
+            flow = rlmflow.Flow(client_for(api, server, **given), runtime=runtime, max_output_tokens=700)
+            assert flow.run("q") == "found"
         bodies = [r.body for r in server.requests]
     assert [(b.get("max_tokens"), b.get("top_p")) for b in bodies] == [(700, None), (300, 0.25), (700, None), (700, 0)]
 
