@@ -392,9 +392,9 @@ def test_no_more_sessions_live_at_once_than_are_allowed_and_none_imports_the_pac
         def resume(self, results):
             return self.inner.resume(results)
 
-        def close(self):
-            self.inner.close()
+        async def close(self):  # on the loop, as open(): in the order in which they are asked for
             living.discard(self.name)
+            self.inner.close()
 
     heavy = block("import sys\ndone(str({'rlmflow', 'pydantic', 'jsonschema', 'tenacity'} & set(sys.modules)))")
     client = Minds(child=[heavy], main=[launch(*[{"query": "child"}] * 12, then="done(str(set(r)))")])

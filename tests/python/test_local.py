@@ -408,10 +408,16 @@ def test_a_thread_that_an_agent_leaves_behind_reaches_nothing(tmp_path):
 def test_what_is_dropped_in_a_session_that_has_not_opened_is_warned_of_as_ever(monkeypatch):
     from rlmflow import _local_changes as changes
 
-    told, place = [], types.SimpleNamespace(cells=None)
+    told = []
+
+    def in_session():
+        changes.OF_THREAD.session = types.SimpleNamespace(place=types.SimpleNamespace(cells=None))
+        changes._note_unawaited("of another thread")
+
     monkeypatch.setattr(changes.CHANGES, "warn", told.append, raising=False)
-    monkeypatch.setattr(changes.OF_THREAD, "session", types.SimpleNamespace(place=place))
-    changes._note_unawaited("of another thread")
+    thread = threading.Thread(target=in_session)  # which prints nothing: it has no streams
+    thread.start()
+    thread.join()
     assert told == ["of another thread"]
 
 
