@@ -8,7 +8,7 @@ import inspect
 import itertools
 import json
 import warnings
-from typing import Any, Callable, Deque, Dict, Optional, Set, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Set, Tuple
 
 from . import _engine
 from ._asking import describe_failure, is_async_reply, text_of, text_of_async
@@ -108,6 +108,8 @@ class Drive:
         self.attached = False  # somebody drives it
         self.is_stopping = False
         self.tasks: Dict[Any, Tuple[asyncio.Task, Callable[[str], Any]]] = {}  # and whom to tell of its failure
+        self.blamed: List[Callable[[str], Any]] = []  # whom to tell of a failure, if nothing else was cancelled
+        self.judgement: Optional[asyncio.TimerHandle] = None
         self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
         self.turns: Dict[str, Turn] = {}  # of each agent, the one that exec_turn has
         self.ahead: Dict[str, Deque[Turn]] = {}  # of a replay, those that wait for it
@@ -128,6 +130,7 @@ class Drive:
         self.watcher = Watcher(self.flow.watch, self) if self.flow.watch else None
         self.loop.add_reader(self.run.fileno(), self.take)
         self.attached, self.is_stopping = True, False
+        self.judge_later()
         if self.tasks or self.backends is not None:
             self.give_up_closed_loop()
         self.start_brought()
@@ -148,6 +151,7 @@ class Drive:
         if not self.loop.is_closed():
             self.loop.remove_reader(self.run.fileno())
         self.attached = False
+        self.judge_later()  # whoever keeps the loop would keep this
         if self.watcher is not None:
             self.watcher.close()
             self.watcher = None  # it keeps this
@@ -238,6 +242,7 @@ class Drive:
 
     def close(self) -> None:
         self.detach()
+        self.blamed.clear()
         for task, _ in list(self.tasks.values()):
             if not task.get_loop().is_closed():
                 task.cancel()
@@ -288,11 +293,20 @@ class Drive:
 
     def blame(self, fail: Callable[[str], Any]) -> None:
         """A hook was cancelled, and not by the engine."""
-        def judge() -> None:
-            if self.attached and not self.is_stopping:
-                fail("was cancelled")
+        self.blamed.append(fail)
+        self.judge_later()
 
-        self.loop.call_later(BLAME_S, judge)
+    def judge_later(self) -> None:
+        if self.judgement is not None:
+            self.judgement.cancel()
+        self.judgement = self.loop.call_later(BLAME_S, self.judge) if self.attached and self.blamed else None
+
+    def judge(self) -> None:
+        self.judgement = None
+        while self.blamed:
+            fail = self.blamed.pop()
+            if not self.is_stopping:
+                fail("was cancelled")
 
     def release(self) -> None:
         """Lets all agents that are held go on."""

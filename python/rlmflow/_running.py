@@ -93,8 +93,8 @@ class _Runner:
 
     def is_used(self) -> bool:
         """Something of this run is left on the loop."""
-        return bool(asyncio.all_tasks(self.loop) or getattr(self.loop, "_asyncgens", True)
-                    or getattr(self.loop, "_default_executor", True))
+        return bool(asyncio.all_tasks(self.loop) or getattr(self.loop, "_ready", True)
+                    or getattr(self.loop, "_asyncgens", True) or getattr(self.loop, "_default_executor", True))
 
     def finish(self) -> None:
         if self.was_given_up:

@@ -7,6 +7,7 @@ import warnings
 
 import pytest
 import rlmflow
+from leaks import wait_until
 from test_flow import block
 
 ANSWER = block("import asyncio\nawait our_tool()\ndone('answered')")
@@ -266,8 +267,11 @@ def test_an_exec_turn_that_never_returns_after_the_end_is_left_behind(monkeypatc
             await super().exec_turn(graph, code, replay=replay)
             await asyncio.sleep(3600)
 
+    before = set(threading.enumerate())
     with pytest.warns(UserWarning, match="exec_turn has not returned 0.1 s after the end of the run"):
         assert Late(lambda messages: block("done('a')"), runtime=rlmflow.LocalRuntime()).run("q") == "a"
+    # What it held is let go of, and with the last graph the session ends.
+    wait_until(lambda: not [t for t in set(threading.enumerate()) - before if t.name == "rlmflow root"])
 
 
 def test_a_hook_that_swallows_its_cancellation_is_given_up(monkeypatch):

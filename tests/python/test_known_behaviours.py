@@ -295,7 +295,9 @@ def test_a_tree_says_who_waits_asks_and_runs():
             return super().chat(messages)
 
     client = Client(block("look()\nr = await launch_subagents([{'query': 'child'}])"), block("done(r)"))
-    rlmflow.Flow(client, runtime=rlmflow.LocalRuntime(), tools=[look],
-                 watch=lambda event, graph: roots.append(graph)).run("q")
+    flow = rlmflow.Flow(client, runtime=rlmflow.LocalRuntime(), tools=[look],
+                        watch=lambda event, graph: roots.append(graph))
+    flow.run("q")
+    flow.close_repls()  # the session has the tool, and that the graph, which keeps the session
     states = [re.findall("waiting|asking|running|answered", tree) for tree in [*seen, str(roots[0])]]
     assert states == [["running"], ["waiting", "asking"], ["waiting", "running"], ["answered", "answered"]], seen
