@@ -130,6 +130,38 @@ def test_names_of_children_never_repeat_and_each_has_its_own_inputs(runtime):
     assert len(told) == 1 and "ValueError" in told[0] and "same" in told[0]
 
 
+def test_names_of_children_are_no_paths(runtime):
+    names = ["a/b", "..", "a.b", "a\\b", ""]
+    client = Minds(good=[block("done(1)")], main=[
+        *(launch({"query": "good", "name": name}, then="print('never')") for name in names), block("done('x')")])
+    graph, _ = run(client, runtime)
+    told = [n.content for n in graph.nodes if n.type == "error_output"]
+    assert len(told) == len(names) and all("must be 1 to 64 letters, digits, _ or -" in t for t in told)
+    assert list(graph.children) == []
+
+
+def test_a_call_that_fails_and_is_made_again_is_counted(runtime):
+    class RateLimitError(Exception):
+        pass
+
+    class Failing(Replies):
+        def chat(self, messages):
+            if not self.asked:
+                self.asked.append(messages)
+                raise RateLimitError("later")
+            return super().chat(messages)
+
+    graph, _ = run(Failing(block("done('x')")), runtime)
+    assert (graph.usage().calls, graph.usage().estimated) == (2, 2)  # which says no usage of its own
+
+
+def test_forks_are_told_apart_by_their_graphs_and_nodes_by_ids_of_64_bits(runtime, tmp_path):
+    graph, _ = run(Replies(block("print(1)"), block("done('x')")), runtime, journal=tmp_path / "run.rlm")
+    fork = graph.fork()
+    assert fork.graph_id != graph.graph_id and [n.id for n in fork.nodes] == [n.id for n in graph.nodes]
+    assert all(len(n.id) == len("n_") + 16 for n in graph.nodes)
+
+
 def test_restoring_a_session_launches_and_buys_nothing_again(runtime, tmp_path):
     client = Minds(child=[block("done('c')")], main=[launch({"query": "child"}, then="print(r)")])
     with pytest.raises(rlmflow.RunEnded):
