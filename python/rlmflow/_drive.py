@@ -110,7 +110,7 @@ class Drive:
         self.tasks: Dict[Any, Tuple[asyncio.Task, Callable[[str], Any]]] = {}  # and whom to tell of its failure
         self.blamed: List[Callable[[str], Any]] = []  # whom to tell of a failure, if nothing else was cancelled
         self.judgement: Optional[asyncio.TimerHandle] = None
-        self.given_up: Set[Any] = set()  # answers whose tasks the engine has cancelled
+        self.given_up: Set[Any] = set()  # answers whose tasks the engine, or the end of the run, has cancelled
         self.turns: Dict[str, Turn] = {}  # of each agent, the one that exec_turn has
         self.ahead: Dict[str, Deque[Turn]] = {}  # of a replay, those that wait for it
         self.brought: Deque[tuple] = collections.deque()  # by threads, to be started
@@ -243,8 +243,9 @@ class Drive:
     def close(self) -> None:
         self.detach()
         self.blamed.clear()
-        for task, _ in list(self.tasks.values()):
+        for answer, (task, _) in list(self.tasks.items()):
             if not task.get_loop().is_closed():
+                self.given_up.add(answer)  # nobody is to blame
                 task.cancel()
         while self.brought:  # too late
             self.brought.popleft()[1].close()

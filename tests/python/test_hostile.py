@@ -274,6 +274,31 @@ def test_an_exec_turn_that_never_returns_after_the_end_is_left_behind(monkeypatc
     wait_until(lambda: not [t for t in set(threading.enumerate()) - before if t.name == "rlmflow root"])
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_an_exec_turn_that_is_left_behind_fails_no_follow_up(at_once, monkeypatch):
+    monkeypatch.setattr("rlmflow._drive.TURNS_END_S", 0.1)
+    turns = []
+
+    class Late(rlmflow.Flow):
+        async def exec_turn(self, graph, code, *, replay=False):
+            turns.append(code)
+            if len(turns) == 2:
+                await asyncio.sleep(0.2)  # at a gate, for longer than it takes to tell who was cancelled
+            node = await super().exec_turn(graph, code, replay=replay)
+            await asyncio.sleep(3600 if len(turns) == 1 else 0)
+            return node
+
+    async def main():
+        flow, graph = Late(lambda messages: block("done('a')"), runtime=rlmflow.LocalRuntime()), rlmflow.Graph("q")
+        with pytest.warns(UserWarning, match="exec_turn has not returned"):
+            assert await flow.arun(graph=graph) == "a"
+        if not at_once:
+            await asyncio.sleep(0.01)
+        assert await flow.arun("more", graph=graph) == "a"
+
+    asyncio.run(main())
+
+
 def test_a_hook_that_swallows_its_cancellation_is_given_up(monkeypatch):
     monkeypatch.setattr("rlmflow._running.LEFT_S", 0.1)
     monkeypatch.setattr("rlmflow._drive.TURNS_END_S", 0.1)

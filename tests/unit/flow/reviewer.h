@@ -181,17 +181,7 @@ static inline bool is_recorded(const char *text)
 /* Plays the run again; `code`: 0, or that it must differ. */
 static inline void replay(struct setup *s, bool execute, bool differs)
 {
-    struct rlm_replay_options o = RLM_REPLAY_OPTIONS_INIT;
-    rlm_run_free(s->run);
-    o.journal = journal();
-    o.execute = execute;
-    CHECK_INT(rlm_flow_replay(s->flow, &o, NULL, NULL, &s->run, NULL), 0);
-    CHECK_INT(rlm_run_wait(s->run, NULL), 0);
-    const struct rlm_replay_report *report = rlm_run_replay_report(s->run);
-    if (report->diverged != differs) {
-        harness_fail(__FILE__, __LINE__, "%s: %.*s, %.*s", report->diverged ? report->what : "same",
-                     RLM_FMT(report->recorded), RLM_FMT(report->replayed));
-    }
+    replay_run(s, journal(), execute, differs);
 }
 
 static inline void resume(struct setup *s)

@@ -50,17 +50,7 @@ static void resume(struct setup *s, const char *path)
 static void check_replay(struct setup *s, const char *path, size_t cells)
 {
     for (int execute = 0; execute < 2; execute++) {
-        struct rlm_replay_options o = RLM_REPLAY_OPTIONS_INIT;
-        rlm_run_free(s->run);
-        o.journal = path;
-        o.execute = execute;
-        CHECK_INT(rlm_flow_replay(s->flow, &o, NULL, NULL, &s->run, NULL), 0);
-        CHECK_INT(rlm_run_wait(s->run, NULL), 0);
-        const struct rlm_replay_report *report = rlm_run_replay_report(s->run);
-        if (report->diverged) {
-            harness_fail(__FILE__, __LINE__, "%s: %.*s, %.*s", report->what,
-                         RLM_FMT(report->recorded), RLM_FMT(report->replayed));
-        }
+        const struct rlm_replay_report *report = replay_run(s, path, execute, false);
         CHECK_INT(execute ? report->cells_run : report->cells_not_run, cells);
         CHECK_INT(rlm_run_ask(s->run, RLM_STR("more"), NULL), RLM_E_INVAL);
     }

@@ -27,15 +27,22 @@ static const char sending[] =
     "    r = e.reason + ': ' + e.message\nprint(r)\n```\n"
     "@reply turn=2\n```repl\ndone(r)\n```\n";
 
+/* A run whose reviewer has been asked of its call of the tool. */
+static struct setup asked_to_send(struct reviewer *r, int *calls)
+{
+    struct setup s = setup(sending, defaults);
+    add_tool(&s, calls);
+    hook(&s, r, CALL);
+    start(&s, journal(), NULL, NULL);
+    turn_until_asked(&s, r, 1);
+    return s;
+}
+
 TEST(a_host_call_waits_for_its_answer_and_no_clock_runs)
 {
     struct reviewer r = {.only = "send"};
     int calls = 0;
-    struct setup s = setup(sending, defaults);
-    add_tool(&s, &calls);
-    hook(&s, &r, CALL);
-    start(&s, journal(), NULL, NULL);
-    turn_until_asked(&s, &r, 1);
+    struct setup s = asked_to_send(&r, &calls);
     CHECK_TEXT(r.asked, "call send\nwith {\"args\":[],\"kwargs\":{\"to\":\"you\"}}\n");
     CHECK_TEXT(state(&s, "root"), "gated");
     an_hour_later(&s); /* exec_timeout and the tool's own are shorter */
@@ -114,11 +121,7 @@ TEST(a_tool_behind_an_open_gate_was_not_at_work_and_is_asked_for_again)
 {
     struct reviewer r = {.only = "send"};
     int calls = 0;
-    struct setup s = setup(sending, defaults);
-    add_tool(&s, &calls);
-    hook(&s, &r, CALL);
-    start(&s, journal(), NULL, NULL);
-    turn_until_asked(&s, &r, 1);
+    struct setup s = asked_to_send(&r, &calls);
     rlm_run_stop(s.run);
     finish(&s, "interrupted", "");
     CHECK_INT(r.cancelled, 1);

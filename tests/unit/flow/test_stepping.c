@@ -86,19 +86,8 @@ static void turn_until(struct setup *s, rlm_gate **gate)
 
 static void check_replay(struct setup *s)
 {
-    for (int execute = 0; execute < 2; execute++) {
-        struct rlm_replay_options o = RLM_REPLAY_OPTIONS_INIT;
-        rlm_run_free(s->run);
-        o.journal = journal();
-        o.execute = execute;
-        CHECK_INT(rlm_flow_replay(s->flow, &o, NULL, NULL, &s->run, NULL), 0);
-        CHECK_INT(rlm_run_wait(s->run, NULL), 0);
-        const struct rlm_replay_report *report = rlm_run_replay_report(s->run);
-        if (report->diverged) {
-            harness_fail(__FILE__, __LINE__, "%s: %.*s, %.*s", report->what,
-                         RLM_FMT(report->recorded), RLM_FMT(report->replayed));
-        }
-    }
+    replay_run(s, journal(), false, false);
+    replay_run(s, journal(), true, false);
 }
 
 TEST(a_run_is_stepped_node_by_node)

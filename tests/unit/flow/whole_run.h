@@ -78,6 +78,24 @@ static inline void finish(struct setup *s, const char *reason, const char *answe
     CHECK_STR(rlm_run_answer(s->run), answer);
 }
 
+/* Plays the run at `path` again, in the place of the one that there is; it is as recorded, or `differs`. */
+static inline const struct rlm_replay_report *
+replay_run(struct setup *s, const char *path, bool execute, bool differs)
+{
+    struct rlm_replay_options o = RLM_REPLAY_OPTIONS_INIT;
+    rlm_run_free(s->run);
+    o.journal = path;
+    o.execute = execute;
+    CHECK_INT(rlm_flow_replay(s->flow, &o, NULL, NULL, &s->run, NULL), 0);
+    CHECK_INT(rlm_run_wait(s->run, NULL), 0);
+    const struct rlm_replay_report *report = rlm_run_replay_report(s->run);
+    if (report->diverged != differs) {
+        harness_fail(__FILE__, __LINE__, "%s: %.*s, %.*s", report->diverged ? report->what : "same",
+                     RLM_FMT(report->recorded), RLM_FMT(report->replayed));
+    }
+    return report;
+}
+
 /* Everything is given back: objects by the sanitizer's word, descriptors by counting. */
 static inline void teardown(struct setup *s)
 {
